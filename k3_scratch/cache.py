@@ -1,0 +1,63 @@
+"""What a model remembers between calls: one small fixed state per KDA layer, one growing row of latents per MLA layer."""
+
+from k3_scratch.layers.kda_attention import KDACache
+from k3_scratch.layers.mla_attention import MLACache
+
+
+class CacheError(RuntimeError):
+    """The cache cannot do what was asked; the message says why."""
+
+
+class K3Cache:
+    """The memory of `batch_size` sequences. Made by `model.new_cache(batch_size)`, filled by `model(tokens, cache)`.
+
+    length    tokens fed so far, pads included
+    started   [B] bool, True once a row has seen a real token (after that no pad may follow)
+    """
+
+    def __init__(self, config, batch_size, dtype, device):
+        self.config, self.batch_size = config, batch_size
+        self.layers = [(MLACache if config.is_mla(i) else KDACache)(config, batch_size, dtype, device)
+                       for i in range(config.num_layers)]
+        self.length, self.started = 0, None
+
+    def reset(self):
+        """Forget everything, keep the room."""
+        for layer in self.layers:
+            layer.reset()
+        self.length, self.started = 0, None
+
+    def clone(self):
+        """An independent copy: feeding one never changes the other."""
+        other = object.__new__(K3Cache)
+        other.config, other.batch_size, other.length = self.config, self.batch_size, self.length
+        other.started = None if self.started is None else self.started.clone()
+        other.layers = [layer.clone() for layer in self.layers]
+        return other
+
+    def snapshot(self):
+        """What `restore` brings back, as often as wanted."""
+        return self.clone()
+
+    def restore(self, snapshot):
+        """Return to `snapshot`, which stays good for the next time."""
+        if snapshot.config != self.config or snapshot.batch_size != self.batch_size:
+            raise CacheError(f"restore: the snapshot belongs to another model or batch (batch {snapshot.batch_size}, "
+                             f"this cache has {self.batch_size})")
+        self.__dict__.update(snapshot.clone().__dict__)
+
+    def drop(self, tokens):
+        """Forget the last `tokens` tokens. Possible only for a model without KDA layers."""
+        if tokens < 0 or tokens > self.length:
+            raise CacheError(f"drop: tokens must be from 0 to the {self.length} cached, but {tokens} came")
+        if tokens and self.config.kda_layers:
+            raise CacheError(f"drop: a KDA state cannot give back its last {tokens} tokens: each write decayed and overwrote "
+                             "what was there before. Take a snapshot() earlier and restore() it.")
+        self.length -= tokens
+        for layer in self.layers:
+            if tokens:
+                layer.length -= tokens
+
+    def nbytes(self):
+        """Bytes in use: KDA states and convolution tails, and the MLA rows filled so far."""
+        return sum(layer.nbytes() for layer in self.layers)

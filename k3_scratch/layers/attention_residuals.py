@@ -1,0 +1,61 @@
+"""Attention residuals: a sublayer reads a softmax mixture of earlier vectors in place of their sum.
+
+K3 report; Attention Residuals, arXiv 2603.15031. Keys are RMS-normed, the vectors that are mixed are not.
+"""
+
+import torch
+from torch import nn
+
+from k3_scratch.layers.precision import raised
+from k3_scratch.shapes import check_shapes
+
+
+def depth_mix(sources, query, norm_weight, eps=1e-5):
+    """softmax over the sources of (query * norm_weight) . v / rms(v), applied to the raw vectors v.
+
+    sources [N, ..., D], query [D], norm_weight [D]  ->  mixed [..., D], weights [N, ...]
+    """
+    check_shapes("depth_mix", sources=(sources, "... D"), query=(query, "D"), norm_weight=(norm_weight, "D"))
+    sources = [Source(v, eps) for v in sources]
+    weights = mixing_weights(sources, query, norm_weight)
+    return mixture(sources, weights), weights
+
+
+class Source:
+    """A vector per token that later sublayers may read; its inverse RMS is computed once, however many read it."""
+
+    __slots__ = ("inverse_rms", "vector")
+
+    def __init__(self, vector, eps):
+        self.vector = vector                                             # [..., D]
+        self.inverse_rms = torch.rsqrt(raised(vector).square().mean(-1) + eps)       # [...]
+
+
+def mixing_weights(sources, query, norm_weight):
+    """[N] sources of [..., D] -> [N, ...], a softmax over N, without 1/sqrt(D)."""
+    direction = query * norm_weight
+    scores = [(raised(s.vector) @ direction.to(s.inverse_rms.dtype)) * s.inverse_rms for s in sources]
+    return torch.stack(scores).softmax(0)
+
+
+def mixture(sources, weights):
+    """sum_i p_i v_i of the raw vectors.                                         [N] of [..., D], [N, ...] -> [..., D]"""
+    total = weights[0].unsqueeze(-1) * sources[0].vector
+    for source, weight in zip(sources[1:], weights[1:], strict=True):
+        total = torch.addcmul(total, weight.unsqueeze(-1), source.vector.to(total.dtype))
+    return total.to(sources[0].vector.dtype)
+
+
+class DepthMix(nn.Module):
+    """One reader over depth: its query (0 at the start: a plain mean) and its norm weight."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(config.hidden_size))
+        self.weight = nn.Parameter(torch.ones(config.hidden_size))
+
+    def forward(self, sources):
+        """[N] sources of [B, T, D] -> [B, T, D]. A single source is returned as it is."""
+        if len(sources) == 1:
+            return sources[0].vector
+        return mixture(sources, mixing_weights(sources, self.query, self.weight))

@@ -1,0 +1,168 @@
+"""The miniature K3, and every other size of it. What differs from a textbook transformer, and where it lives:
+
+    three of four layers are a recurrence, not attention         layers/kda_attention.py, layers/kda.py
+    the fourth caches one small latent per token                 layers/mla_attention.py, layers/mla.py
+    no positions anywhere: order comes from the recurrence       (nothing to see)
+    experts work in a latent space, balanced by quantiles        layers/latent_moe.py, layers/quantile_balancing.py
+    sublayers read a mixture over depth, not a running sum       layers/attention_residuals.py, `DecoderLayer` below
+    both factors of the gated activation are bounded             layers/situ.py
+    RMSNorm without bias, embedding without scale, head untied   layers/rms_norm.py, `K3` below
+"""
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from k3_scratch.cache import K3Cache
+from k3_scratch.layers.attention_residuals import DepthMix, Source
+from k3_scratch.layers.feed_forward import FeedForward
+from k3_scratch.layers.kda_attention import KimiDeltaAttention
+from k3_scratch.layers.latent_moe import LatentMoE
+from k3_scratch.layers.mla_attention import GatedMLA
+from k3_scratch.layers.rms_norm import RMSNorm
+from k3_scratch.shapes import ShapeError, check_shapes
+
+
+class DecoderLayer(nn.Module):
+    """One attention part (KDA or MLA) and one feed-forward part (dense or LatentMoE), joined by attention residuals."""
+
+    def __init__(self, config, number):
+        super().__init__()
+        D, eps = config.hidden_size, config.rms_norm_eps
+        self.number, self.block_size, self.eps = number, config.attn_res_block_size, eps
+        self.is_dense = config.is_dense(number)
+        self.input_layernorm = RMSNorm(D, eps)
+        self.self_attn = (GatedMLA if config.is_mla(number) else KimiDeltaAttention)(config)
+        self.post_attention_layernorm = RMSNorm(D, eps)
+        if self.is_dense:
+            self.mlp = FeedForward(config, config.intermediate_size)
+        else:
+            self.block_sparse_moe = LatentMoE(config)
+        if self.block_size is not None:
+            self.self_attention_res = DepthMix(config)
+            self.mlp_res = DepthMix(config)
+
+    def forward(self, bank, h, cache=None, mask=None, documents=None):
+        """bank: the banked `Source`s, h [B, T, D]: the running sum of this block  ->  the new bank and h.
+
+        The bank is never changed in place, and neither is a vector in it.
+        """
+        if self.block_size is None:                                      # the plain residual of Kimi Linear
+            h = h + self.attend(h, cache, mask, documents)
+            return bank, h + self.feed_forward(h, mask)
+        here = Source(h, self.eps)
+        a = self.self_attention_res([*bank, here])
+        y = self.attend(a, cache, mask, documents)
+        if self.number % self.block_size == 0:                           # a block ends: bank the raw h, not a
+            bank, h = [*bank, here], y
+        else:
+            h = h + y
+        m = self.mlp_res([*bank, Source(h, self.eps)])                   # the FFN sees its own layer's attention
+        return bank, h + self.feed_forward(m, mask)
+
+    def attend(self, x, cache, mask, documents):
+        return self.self_attn(self.input_layernorm(x), cache, mask=mask, documents=documents)
+
+    def feed_forward(self, x, mask):
+        x = self.post_attention_layernorm(x)
+        return self.mlp(x) if self.is_dense else self.block_sparse_moe(x, mask)
+
+
+class K3(nn.Module):
+    """The language model: tokens [B, T] -> logits [B, T, vocab]."""
+
+    def __init__(self, config, seed=0):
+        """Parameters are drawn from `seed` alone; torch's global generator is left as it was."""
+        super().__init__()
+        self.config = config
+        self.recompute = False                                           # True: less memory, one more forward pass
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+            self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_layers))
+            if config.attn_res_block_size is not None:
+                self.output_attn_res = DepthMix(config)
+            self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.reset_matrices()
+
+    @torch.no_grad()
+    def reset_matrices(self):
+        """Every matrix N(0, initializer_range). Vectors and convolutions keep what their own classes gave them."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() >= 2 and "conv1d" not in name:
+                parameter.normal_(0.0, self.config.initializer_range)
+
+    def new_cache(self, batch_size):
+        """An empty cache for `batch_size` sequences, in the model's dtype and on its device."""
+        weight = self.embed_tokens.weight
+        return K3Cache(self.config, batch_size, weight.dtype, weight.device)
+
+    def forward(self, tokens, cache=None, *, mask=None, documents=None, images=None):
+        """Logits for the token after each position.
+
+        tokens     [B, T]  whole numbers below vocab_size
+        cache      from `new_cache(B)`; the tokens continue what it holds, and it is filled with them
+        mask       [B, T]  bool, False at pads, which must all come first in a row (left padding)
+        documents  [B, T]  whole numbers; where the number changes a new document begins that sees nothing before it
+        images     for a config with a vision encoder
+        returns    logits [B, T, vocab]; at pads they mean nothing. Raises ShapeError or ValueError naming the argument.
+        """
+        self._check(tokens, cache, mask, documents, images)
+        h, bank = self.embed_tokens(tokens), []                          # [B, T, D]
+        if documents is not None:                                        # runs, so that a number may come back later
+            changed = documents[:, 1:] != documents[:, :-1]
+            documents = torch.cat([documents.new_zeros(len(documents), 1), changed.cumsum(1)], 1)[:, :documents.shape[1]]
+        for i, layer in enumerate(self.layers):
+            part = None if cache is None else cache.layers[i]
+            if self.recompute and self.training:
+                bank, h = checkpoint(layer, bank, h, part, mask, documents, use_reentrant=False)
+            else:
+                bank, h = layer(bank, h, part, mask, documents)
+        if cache is not None:
+            cache.length += tokens.shape[1]
+        if self.config.attn_res_block_size is not None:
+            h = self.output_attn_res([*bank, Source(h, self.config.rms_norm_eps)])
+        return self.lm_head(self.norm(h))
+
+    def moe_layers(self):
+        """{layer number: LatentMoE} of the layers that have one."""
+        return {i: layer.block_sparse_moe for i, layer in enumerate(self.layers) if not layer.is_dense}
+
+    def balance(self):
+        """Set every selection bias for the next batch from the last training batch."""
+        for moe in self.moe_layers().values():
+            moe.balance()
+
+    def _check(self, tokens, cache, mask, documents, images):
+        """Refuse what cannot be meant, with the argument's name."""
+        check_shapes("K3", tokens=(tokens, "B T"), **{name: (value, "B T") for name, value in
+                                                      (("mask", mask), ("documents", documents)) if value is not None})
+        if tokens.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"K3: tokens must be whole numbers (int64), but {tokens.dtype} came")
+        if tokens.numel() and not tokens.is_meta:
+            low, high = tokens.min().item(), tokens.max().item()
+            if low < 0 or high >= self.config.vocab_size:
+                raise ValueError(f"K3: tokens must be from 0 to {self.config.vocab_size - 1}, but {low if low < 0 else high} came")
+        if images is not None:
+            raise ValueError("K3: images needs a model with a vision encoder, and this configuration has none")
+        if documents is not None and cache is not None:
+            raise ValueError("K3: documents packs whole sequences; it cannot be used together with a cache")
+        if cache is not None and cache.batch_size != tokens.shape[0]:
+            raise ShapeError(f"K3: the cache was made for batch {cache.batch_size}, but tokens has batch {tokens.shape[0]}")
+        if mask is not None:
+            self._check_mask(mask, cache)
+        if cache is not None and tokens.shape[1]:
+            now = torch.ones_like(tokens[:, 0], dtype=torch.bool) if mask is None else mask[:, -1]
+            cache.started = now if cache.started is None else cache.started | now
+
+    @staticmethod
+    def _check_mask(mask, cache):
+        if mask.dtype != torch.bool:
+            raise ValueError(f"K3: mask must be bool (True = a real token), but {mask.dtype} came")
+        late = mask[:, :-1] & ~mask[:, 1:]
+        if cache is not None and cache.started is not None:
+            late = torch.cat([cache.started.unsqueeze(1) & ~mask[:, :1], late], 1)
+        if late.any():
+            raise ValueError("K3: mask must be left padding: once a row has a real token, no pad may follow "
+                             f"(row {late.any(1).nonzero()[0].item()})")
