@@ -1,4 +1,4 @@
-"""What a model remembers between calls: one small fixed state per KDA layer, one growing row of latents per MLA layer."""
+"""What a model remembers between calls: a fixed state per KDA layer, a growing row of latents per MLA layer."""
 
 from k3_scratch.layers.kda_attention import KDACache
 from k3_scratch.layers.mla_attention import MLACache
@@ -51,8 +51,8 @@ class K3Cache:
         if tokens < 0 or tokens > self.length:
             raise CacheError(f"drop: tokens must be from 0 to the {self.length} cached, but {tokens} came")
         if tokens and self.config.kda_layers:
-            raise CacheError(f"drop: a KDA state cannot give back its last {tokens} tokens: each write decayed and overwrote "
-                             "what was there before. Take a snapshot() earlier and restore() it.")
+            raise CacheError(f"drop: a KDA state cannot give back its last {tokens} tokens: each write decayed and "
+                             "overwrote what was there before. Take a snapshot() earlier and restore() it.")
         self.length -= tokens
         for layer in self.layers:
             if tokens:

@@ -47,7 +47,7 @@ class K3Config:
     hidden_size: int = 64                     # D, width of the embedding and of every mix over depth
     num_layers: int = 4                       # decoder layers, each one attention part and one FFN part
     num_heads: int = 4                        # H, heads of KDA and of MLA alike
-    mla_layers: tuple[int, ...] | None = None  # 0-based layers that are MLA; None: every fourth, and always the last
+    mla_layers: tuple[int, ...] | None = None  # 0-based MLA layers; None: every fourth, and always the last
     rms_norm_eps: float = 1e-5                # eps of every RMSNorm but the two inside MLA
     attn_res_block_size: int | None = 2       # decoder layers per AttnRes block; None: the plain residual h + y
 
@@ -121,9 +121,11 @@ class K3Config:
                               ("expert_dtype", ("float32", "bfloat16", "mxfp4"))):
             _need(self, name, getattr(self, name) in allowed, "one of " + ", ".join(allowed))
         _need(self, "gate_lower_bound", self.gate_lower_bound is None
-              or (_is_number(self.gate_lower_bound) and self.gate_lower_bound < 0), "a number below 0, or null (softplus)")
+              or (_is_number(self.gate_lower_bound) and self.gate_lower_bound < 0),
+              "a number below 0, or null (softplus)")
         _need(self, "dt_max", self.dt_max >= self.dt_min, f"at least dt_min = {self.dt_min}")
-        _need(self, "first_k_dense", self.first_k_dense <= self.num_layers, f"at most num_layers = {self.num_layers}")
+        _need(self, "first_k_dense", self.first_k_dense <= self.num_layers,
+              f"at most num_layers = {self.num_layers}")
         _need(self, "num_experts_per_token", self.num_experts_per_token <= self.num_experts,
               f"at most num_experts = {self.num_experts}")
         _need(self, "mla_layers", isinstance(self.mla_layers, tuple) and all(_is_integer(i) for i in self.mla_layers)

@@ -112,7 +112,8 @@ class K3(nn.Module):
         h, bank = self.embed_tokens(tokens), []                          # [B, T, D]
         if documents is not None:                                        # runs, so that a number may come back later
             changed = documents[:, 1:] != documents[:, :-1]
-            documents = torch.cat([documents.new_zeros(len(documents), 1), changed.cumsum(1)], 1)[:, :documents.shape[1]]
+            first = documents.new_zeros(documents.shape)[:, :1]
+            documents = torch.cat([first, changed.cumsum(1)], 1)
         for i, layer in enumerate(self.layers):
             part = None if cache is None else cache.layers[i]
             if self.recompute and self.training:
@@ -143,13 +144,15 @@ class K3(nn.Module):
         if tokens.numel() and not tokens.is_meta:
             low, high = tokens.min().item(), tokens.max().item()
             if low < 0 or high >= self.config.vocab_size:
-                raise ValueError(f"K3: tokens must be from 0 to {self.config.vocab_size - 1}, but {low if low < 0 else high} came")
+                raise ValueError(f"K3: tokens must be from 0 to {self.config.vocab_size - 1}, "
+                                 f"but {low if low < 0 else high} came")
         if images is not None:
             raise ValueError("K3: images needs a model with a vision encoder, and this configuration has none")
         if documents is not None and cache is not None:
             raise ValueError("K3: documents packs whole sequences; it cannot be used together with a cache")
         if cache is not None and cache.batch_size != tokens.shape[0]:
-            raise ShapeError(f"K3: the cache was made for batch {cache.batch_size}, but tokens has batch {tokens.shape[0]}")
+            raise ShapeError(f"K3: the cache was made for batch {cache.batch_size}, "
+                             f"but tokens has batch {tokens.shape[0]}")
         if mask is not None:
             self._check_mask(mask, cache)
         if cache is not None and tokens.shape[1]:

@@ -39,7 +39,7 @@ def mixing_weights(sources, query, norm_weight):
 
 
 def mixture(sources, weights):
-    """sum_i p_i v_i of the raw vectors.                                         [N] of [..., D], [N, ...] -> [..., D]"""
+    """sum_i p_i v_i of the raw vectors.                                     [N] of [..., D], [N, ...] -> [..., D]"""
     total = weights[0].unsqueeze(-1) * sources[0].vector
     for source, weight in zip(sources[1:], weights[1:], strict=True):
         total = torch.addcmul(total, weight.unsqueeze(-1), source.vector.to(total.dtype))

@@ -29,7 +29,7 @@ def expert_mixture(z, experts, weights, w1, w3, w2, act):
 
 
 def can_group(x, w):
-    """True when PyTorch's grouped product takes these operands: float32 or bfloat16 rows that are multiples of 16 bytes."""
+    """True when PyTorch's grouped product takes these operands: float32 or bfloat16, rows a multiple of 16 bytes."""
     aligned = all(size * x.element_size() % 16 == 0 for size in w.shape[1:])
     return hasattr(torch, "_grouped_mm") and x.dtype in (torch.float32, torch.bfloat16) and aligned and x.shape[0] > 0
 

@@ -66,7 +66,7 @@ def _document_masks(documents, C):
     changes = documents[:, 1:] != documents[:, :-1]
     run = F.pad(changes.cumsum(1), (1, 0))                               # [B, T] documents counted from 0
     run = torch.cat([run, run[:, -1:].expand(-1, -run.shape[1] % C)], 1).unflatten(1, (-1, C)).unsqueeze(1)
-    open_before = F.pad(run[..., :-1, -1], (1, 0))                       # the run of the token before the chunk [B, 1, N]
+    open_before = F.pad(run[..., :-1, -1], (1, 0))                       # run of the token before  [B, 1, N]
     entering = (run == open_before.unsqueeze(-1)).unsqueeze(-1)
     leaving = (run == run[..., -1:]).unsqueeze(-1)
     return run.unsqueeze(-1) == run.unsqueeze(-2), entering, leaving

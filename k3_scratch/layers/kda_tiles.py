@@ -66,6 +66,6 @@ def _pairs(x):
 
 
 def _join(tile, below):
-    """[[earlier, 0], [below, later]]              [..., blocks, s, s], [..., blocks/2, s, s] -> [..., blocks/2, 2s, 2s]"""
+    """[[earlier, 0], [below, later]]          [..., blocks, s, s], [..., blocks/2, s, s] -> [..., blocks/2, 2s, 2s]"""
     earlier, later = _pairs(tile)
     return torch.cat([torch.cat([earlier, torch.zeros_like(below)], -1), torch.cat([below, later], -1)], -2)

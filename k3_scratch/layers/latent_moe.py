@@ -28,7 +28,7 @@ class Experts(nn.Module):
 class LatentMoE(nn.Module):
     """x [B, T, D] -> [B, T, D]; x is the normed input of the sublayer.
 
-    While training it keeps what the balancing needs of the last batch: `observed_scores` [m, E] and `expert_counts` [E].
+    While training it keeps what the balancing needs of the last batch: `observed_scores` [m, E], `expert_counts` [E].
     They are overwritten, never added to, so a forward pass that is repeated by recomputation counts once.
     """
 

@@ -52,7 +52,7 @@ def mla_absorbed(q, latent, shared_key, w_kvb, *, mask=None):
 
 
 def visible(T, S, mask, device):
-    """Which of S positions the last T may look at: causal, narrowed by mask, never without itself.  -> [B or 1, T, S]"""
+    """Which of S positions the last T may look at: causal, narrowed by mask, always itself.        -> [B or 1, T, S]"""
     positions, queries = torch.arange(S, device=device), torch.arange(S - T, S, device=device).unsqueeze(-1)
     causal = (positions <= queries).unsqueeze(0)
     return causal if mask is None else (causal & mask) | (positions == queries)

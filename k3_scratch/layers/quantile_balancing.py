@@ -1,7 +1,8 @@
 """Quantile Balancing: one step that sets the selection bias so that every expert gets its share.  K3 report, MoE.
 
 m tokens, n experts, k per token; every expert should get q = m k / n tokens. A token takes expert i when its score
-plus bias beats the token's (k+1)-th best, so the bias that gives expert i exactly q tokens is read off the sorted margins.
+plus bias beats the token's (k+1)-th best, so the bias that gives expert i exactly q tokens can be read off the sorted
+margins.
 """
 
 import torch

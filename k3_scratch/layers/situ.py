@@ -19,7 +19,7 @@ def situ_glu(gate, up, beta=4.0, linear_beta=25.0):
 
 
 def swiglu(gate, up):
-    """silu(gate) * up.                                                                  [..., F], [..., F] -> [..., F]"""
+    """silu(gate) * up.                                                              [..., F], [..., F] -> [..., F]"""
     check_shapes("swiglu", gate=(gate, "... F"), up=(up, "... F"))
     return F.silu(gate) * up
 

@@ -1,0 +1,1 @@
+"""How the miniature is trained: optimiser, schedule, loop, evaluation, checkpoints."""

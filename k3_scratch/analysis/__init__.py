@@ -1,0 +1,1 @@
+"""Measurements: a model and tokens in, arrays out."""

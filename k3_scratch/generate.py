@@ -1,0 +1,71 @@
+"""Continue prompts: greedy or sampled, batched, with the cache."""
+
+import torch
+
+from k3_scratch.tasks.vocabulary import PAD
+
+
+@torch.no_grad()
+def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=None, top_p=None, stop_tokens=(), seed=0):
+    """The continuation of each prompt, without the prompt.
+
+    prompt_ids      one prompt (list of token numbers) or a list of prompts of any lengths, none empty
+    temperature     0: greedy, the most likely token; else the logits are divided by it and a token is drawn
+    top_k, top_p    draw only among the k most likely / the smallest set whose probability reaches p (before top_p,
+                    top_k has already cut)
+    stop_tokens     a row ends after one of them; the stop token is the last of the result
+    seed            of the draws: the same seed gives the same text, whatever was drawn elsewhere
+    Returns a list of token numbers for one prompt, a list of lists for several. Raises ValueError naming the argument.
+    """
+    single = len(prompt_ids) > 0 and not hasattr(prompt_ids[0], "__len__")
+    prompts = [list(map(int, prompt)) for prompt in ([prompt_ids] if single else prompt_ids)]
+    _check(prompts, max_new_tokens, temperature, top_k, top_p)
+    device = model.embed_tokens.weight.device
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    longest = max(map(len, prompts))
+    filler = PAD if model.config.vocab_size > PAD else 0
+    tokens = torch.tensor([[filler] * (longest - len(p)) + p for p in prompts], device=device)
+    mask = torch.tensor([[False] * (longest - len(p)) + [True] * len(p) for p in prompts], device=device)
+    was_training = model.training
+    model.eval()
+    cache = model.new_cache(len(prompts))
+    outputs, running = [[] for _ in prompts], [True] * len(prompts)
+    logits = model(tokens, cache, mask=None if mask.all() else mask)[:, -1]
+    for i in range(max_new_tokens):
+        chosen = _choose(logits, temperature, top_k, top_p, generator)
+        for row, token in enumerate(chosen.tolist()):
+            if running[row]:
+                outputs[row].append(token)
+                running[row] = token not in stop_tokens
+        if not any(running) or i + 1 == max_new_tokens:
+            break
+        logits = model(chosen.unsqueeze(1).to(device), cache)[:, -1]
+    model.train(was_training)
+    return outputs[0] if single else outputs
+
+
+def _choose(logits, temperature, top_k, top_p, generator):
+    """The next token of each row.                                                              [B, vocab] -> [B]"""
+    if temperature == 0:
+        return logits.argmax(-1)
+    logits = logits.float().cpu() / temperature
+    if top_k is not None:
+        least = logits.topk(min(top_k, logits.shape[-1]), -1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p is not None:
+        probabilities, order = logits.softmax(-1).sort(-1, descending=True, stable=True)
+        beyond = probabilities.cumsum(-1) - probabilities >= top_p       # enough probability comes before this token
+        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
+
+
+def _check(prompts, max_new_tokens, temperature, top_k, top_p):
+    if not prompts or not all(prompts):
+        raise ValueError("generate: prompt_ids must be one prompt or a list of prompts, none of them empty")
+    for name, value, fits, wanted in (
+            ("max_new_tokens", max_new_tokens, max_new_tokens >= 1, "at least 1"),
+            ("temperature", temperature, temperature >= 0, "0 (greedy) or above"),
+            ("top_k", top_k, top_k is None or top_k >= 1, "None or at least 1"),
+            ("top_p", top_p, top_p is None or 0 < top_p <= 1, "None or above 0 and at most 1")):
+        if not fits:
+            raise ValueError(f"generate: {name} must be {wanted}, but {value} came")

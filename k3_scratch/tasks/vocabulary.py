@@ -1,0 +1,41 @@
+"""The 260 tokens: a byte is a token, and four specials follow.
+
+    text    4   7   +   é           <eos>
+    ids     52  55  43  195 169     257
+"""
+
+from k3_scratch.tasks.arguments import need
+
+BOS, EOS, PAD, IMAGE = 256, 257, 258, 259    # begin, end, filling, place of a picture patch
+VOCAB_SIZE = 260
+NEWLINE = 10                                 # the byte that ends every example
+SPECIALS = {BOS: "<bos>", EOS: "<eos>", PAD: "<pad>", IMAGE: "<image>"}
+
+
+def encode(text):
+    """The UTF-8 bytes of `text` as a list of ids from 0 to 255.
+
+    >>> encode("47+é")
+    [52, 55, 43, 195, 169]
+    """
+    need(isinstance(text, str), "text", "a str", text)
+    return list(text.encode("utf-8"))
+
+
+def decode(ids):
+    """The text of `ids` (any iterable of whole numbers).
+
+    Specials are shown by name; bytes that are not UTF-8 become the replacement character U+FFFD.
+    Raises ValueError for an id outside 0 ... 259.
+
+    >>> decode([52, 55, 43, 195, 169, EOS])
+    '47+é<eos>'
+    """
+    out = bytearray()
+    for token in ids:
+        need(0 <= token < VOCAB_SIZE, "ids", f"numbers from 0 to {VOCAB_SIZE - 1}", token)
+        if token in SPECIALS:
+            out += SPECIALS[token].encode()
+        else:
+            out.append(int(token))
+    return out.decode("utf-8", errors="replace")

@@ -1,0 +1,63 @@
+"""How good is the model? Teacher-forced accuracy on the characters of answers, and whole answers written by itself."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from k3_scratch.generate import generate
+from k3_scratch.tasks.batch import IGNORED
+from k3_scratch.tasks.corpus import FAMILIES
+from k3_scratch.tasks.vocabulary import encode
+
+
+def batch_loss(model, batch, device="cpu"):
+    """Cross-entropy on the learnt targets of a batch, and the logits [B, T, vocab]."""
+    logits = model(torch.from_numpy(batch.tokens).to(device))
+    targets = torch.from_numpy(batch.targets).to(device)
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED), logits
+
+
+@torch.no_grad()
+def accuracy(model, data, split, rows, seed=0, device="cpu"):
+    """({family: share of scored characters whose argmax is right}, mean loss) on `rows` windows per family.
+
+    data without families (plain text) has one entry, "text". The model is put back into the mode it was in.
+    """
+    was_training = model.training
+    model.eval()
+    right, losses = {}, []
+    for family in getattr(data, "families", ("text",)):
+        rng, hits, scored = np.random.default_rng([seed, 1]), 0, 0
+        for start in range(0, rows, 64):
+            part = data.batch(rng, min(64, rows - start), split, family if family in FAMILIES else None)
+            loss, logits = batch_loss(model, part, device)
+            hits += int((logits.argmax(-1).cpu().numpy() == part.targets)[part.scored].sum())
+            scored += int(part.scored.sum())
+            losses.append(loss.item())
+        right[family] = hits / scored
+    model.train(was_training)
+    return right, float(np.mean(losses))
+
+
+def exact_match(model, families, split, examples, seed=0):
+    """{family: share of answers that greedy generation writes exactly, newline or next prompt not counted}.
+
+    Every answer of `examples` examples is asked with the true text before it.
+    """
+    result = {}
+    for name in families:
+        rng, asked = np.random.default_rng([seed, 2]), []
+        for _ in range(examples):
+            text = ""
+            for prompt, answer in FAMILIES[name].example(rng, split).turns:
+                text += prompt
+                asked.append((text, answer))
+                text += answer
+        longest = max(len(answer) for _, answer in asked)
+        right = 0
+        for start in range(0, len(asked), 128):
+            part = asked[start:start + 128]
+            written = generate(model, [encode(text) for text, _ in part], longest)
+            right += sum(out[:len(answer)] == encode(answer) for out, (_, answer) in zip(written, part, strict=True))
+        result[name] = right / len(asked)
+    return result

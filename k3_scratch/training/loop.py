@@ -1,0 +1,192 @@
+"""The training loop. A run is decided by (configuration, options): step s draws its batch from (seed, s) alone, so a
+run that was interrupted and resumed ends with the same bits as one that was not."""
+
+import json
+import platform
+import signal
+import threading
+import time
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from k3_scratch import __version__
+from k3_scratch.model import K3
+from k3_scratch.tasks.corpus import FAMILIES, Corpus
+from k3_scratch.tasks.text import TextFile
+from k3_scratch.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint, write_text
+from k3_scratch.training.evaluate import accuracy, batch_loss, exact_match
+from k3_scratch.training.memory import peak_memory_bytes
+from k3_scratch.training.muon import make_optimizers
+from k3_scratch.training.run_folder import RunError, RunFolder, save_weights
+from k3_scratch.training.schedule import learning_rate
+from k3_scratch.training.trouble import explain_not_finite
+
+
+class Interrupted(Exception):
+    """Ctrl-C came: the run was saved after `step` updates and can be resumed."""
+
+    def __init__(self, step):
+        super().__init__(f"saved after {step} updates; the same command resumes")
+        self.step = step
+
+
+class Trainer:
+    """One run: `Trainer(config, options, folder).run()` trains, resuming an unfinished run, and returns the summary.
+
+    folder    where everything is written; a finished run there is refused unless `force`
+    device    "auto" takes CUDA, then Apple's MPS, then the CPU
+    """
+
+    def __init__(self, config, options, folder, *, device="auto", force=False, quiet=False):
+        self.config, self.options, self.folder, self.quiet = config, options, RunFolder(folder), quiet
+        if self.folder.finished and not force:
+            raise RunError(f"{folder} holds a finished run; --force trains it anew")
+        self.data = TextFile(options.text, options.length) if options.text else Corpus(options.length)
+        if config.vocab_size < self.data.vocab_size:
+            raise RunError(f"vocab_size must be at least the {self.data.vocab_size} tokens of the data, "
+                           f"but {config.vocab_size} came")
+        self.device = choose_device(device)
+        self.model = K3(config, seed=options.seed).to(self.device)
+        self.model.recompute = options.recompute
+        self.optimizers = make_optimizers(self.model, options.learning_rate, options.weight_decay, options.optimizer)
+        self.step, self.seconds, self.counts = 0, 0.0, self._no_counts()
+        if force:
+            self.folder.clear()
+        checkpoint = load_checkpoint(self.folder.checkpoint, self.device) if self.folder.checkpoint.exists() else None
+        self.folder.start(config, options)
+        self.resume(checkpoint)
+
+    def run(self):
+        """Train to the end and return the summary. Ctrl-C saves and raises Interrupted."""
+        options, stop = self.options, threading.Event()
+        restore = _on_interrupt(stop)
+        progress = tqdm(total=options.steps, initial=self.step, disable=self.quiet, unit="step", dynamic_ncols=True,
+                        mininterval=1.0)
+        self.model.train()
+        began = time.perf_counter()
+        try:
+            while self.step < options.steps:
+                entry = self.train_step()
+                progress.update()
+                progress.set_postfix(loss=f"{entry['loss']:.3f}", tokens_per_second=f"{entry['tokens_per_second']:.0f}")
+                last = self.step == options.steps
+                if last or self.step % options.validate_every == 0:
+                    entry |= self.validate()
+                    progress.write(_validation_line(self.step, entry), file=progress.fp) if not self.quiet else None
+                self.folder.log(**entry)
+                if stop.is_set() and not last:
+                    self.save(began)
+                    raise Interrupted(self.step)
+                if self.step % options.checkpoint_every == 0 and not last:
+                    self.save(began)
+        finally:
+            progress.close()
+            restore()
+        self.seconds += time.perf_counter() - began
+        return self.finish()
+
+    def train_step(self):
+        """One update; returns its line for metrics.jsonl."""
+        options, began = self.options, time.perf_counter()
+        batch = self.data.batch(np.random.default_rng([options.seed, self.step]), options.batch_size)
+        loss, _ = batch_loss(self.model, batch, self.device)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
+        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+            raise explain_not_finite(self.model, batch, self.step, loss.item(), self.device)
+        rate = learning_rate(self.step, options.steps, options.learning_rate, options.warmup, options.final_rate)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        if options.balance:
+            self.model.balance()
+        for layer, moe in self.model.moe_layers().items():
+            self.counts[layer] += moe.expert_counts
+        self.step += 1
+        return {"step": self.step, "loss": loss.item(), "learning_rate": rate, "gradient_norm": norm.item(),
+                "tokens_per_second": batch.tokens.size / (time.perf_counter() - began)}
+
+    def validate(self):
+        """Held-out accuracy and loss, and each MoE layer's load since the last validation (1 = a fair share)."""
+        by_family, loss = accuracy(self.model, self.data, "validation", self.options.validation_rows,
+                                   device=self.device)
+        load = {str(layer): (n / n.float().mean()).tolist() for layer, n in self.counts.items()}
+        self.counts = self._no_counts()
+        return {"validation_accuracy": by_family, "validation_loss": loss, "load": load}
+
+    def finish(self):
+        """Test on the third split, write weights and summary, remove the checkpoint."""
+        options = self.options
+        tested, loss = accuracy(self.model, self.data, "test", options.test_rows, device=self.device)
+        families = [name for name in tested if name in FAMILIES]
+        summary = {
+            "accuracy": tested, "mean_accuracy": float(np.mean(list(tested.values()))), "test_loss": loss,
+            "exact_match": exact_match(self.model, families, "test", options.exact_examples),
+            "train_seconds": self.seconds,
+            "tokens_per_second": options.steps * options.batch_size * options.length / self.seconds,
+            "peak_memory_bytes": peak_memory_bytes(self.device), "steps": options.steps, "seed": options.seed,
+            "parameters": sum(p.numel() for p in self.model.parameters()), "device": str(self.device),
+            "threads": torch.get_num_threads(), "versions": versions(),
+        }
+        save_weights(self.model, self.folder.weights)
+        write_text(self.folder.summary, json.dumps(summary, indent=2) + "\n")
+        self.folder.checkpoint.unlink(missing_ok=True)
+        return summary
+
+    def save(self, began):
+        """Write the checkpoint from which `resume` goes on."""
+        save_checkpoint(self.folder.checkpoint, {
+            "step": self.step, "seconds": self.seconds + time.perf_counter() - began, "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "counts": self.counts})
+
+    def resume(self, checkpoint):
+        if checkpoint is None:
+            self.folder.metrics.unlink(missing_ok=True)
+            return
+        try:
+            self.model.load_state_dict(checkpoint["model"])
+            for optimizer, state in zip(self.optimizers, checkpoint["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            self.step, self.seconds, self.counts = (checkpoint[name] for name in ("step", "seconds", "counts"))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{self.folder.checkpoint}: not a checkpoint of this run ({error})") from error
+        self.folder.keep_metrics_until(self.step)
+
+    def _no_counts(self):
+        return {layer: torch.zeros(self.config.num_experts, dtype=torch.int64, device=self.device)
+                for layer in self.model.moe_layers()}
+
+
+def choose_device(name):
+    """The torch device of "auto", "cpu", "cuda" or "mps"; one that is not there raises RunError."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if there[kind]))
+    if not there.get(name):
+        present = [kind for kind, here in there.items() if here]
+        raise RunError(f"device must be auto or one that is here ({', '.join(present)}), but {name!r} came")
+    return torch.device(name)
+
+
+def versions():
+    """The software and hardware that a result depends on."""
+    return {"k3_scratch": __version__, "python": platform.python_version(), "torch": torch.__version__,
+            "numpy": np.__version__, "platform": platform.platform(terse=True), "machine": platform.machine()}
+
+
+def _on_interrupt(stop):
+    """Let Ctrl-C set `stop`, so that a step is never cut in two. Returns a function that puts the old handler back."""
+    if threading.current_thread() is not threading.main_thread():        # signals belong to the main thread
+        return lambda: None
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    return lambda: signal.signal(signal.SIGINT, before)
+
+
+def _validation_line(step, entry):
+    accuracies = "  ".join(f"{name} {value:.3f}" for name, value in entry["validation_accuracy"].items())
+    return f"step {step:5d}  loss {entry['loss']:.3f}  held out: {accuracies}"
