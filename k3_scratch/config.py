@@ -47,7 +47,7 @@ class K3Config:
     hidden_size: int = 64                     # D, width of the embedding and of every mix over depth
     num_layers: int = 4                       # decoder layers, each one attention part and one FFN part
     num_heads: int = 4                        # H, heads of KDA and of MLA alike
-    mla_layers: tuple[int, ...] | None = None  # 0-based MLA layers; None: every fourth, and always the last
+    mla_layers: tuple[int, ...] | None = None  # 0-based MLA layers; None: every fourth and the last
     rms_norm_eps: float = 1e-5                # eps of every RMSNorm but the two inside MLA
     attn_res_block_size: int | None = 2       # decoder layers per AttnRes block; None: the plain residual h + y
 

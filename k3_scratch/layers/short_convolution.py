@@ -21,12 +21,13 @@ def short_convolution(x, weight, tail=None, *, documents=None):
         tail = x.new_zeros(B, taps - 1, P)
     check_shapes("short_convolution", x=(x, "B T P"), tail=(tail, f"B {taps - 1} P"))
     seen = torch.cat([tail.to(x.dtype), x], dim=1)                       # [B, taps - 1 + T, P]
-    y = x * weight[:, -1]
+    by_age = weight.t().flip(0).contiguous()                             # [taps, P], the current token's tap first
+    y = x * by_age[0]
     for back in range(1, taps):                                          # the value `back` tokens ago
         earlier = seen[:, taps - 1 - back:taps - 1 - back + T]           # [B, T, P]
         if documents is not None:
             earlier = earlier * _same_document(documents, back).unsqueeze(-1)
-        y = y + earlier * weight[:, -1 - back]
+        y = torch.addcmul(y, earlier, by_age[back])
     return y, seen[:, T:]
 
 

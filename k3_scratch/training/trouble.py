@@ -10,7 +10,7 @@ class NotFinite(RuntimeError):
 
 
 def explain_not_finite(model, batch, step, loss, device="cpu"):
-    """The error to raise when update `step` went wrong: forward once more, watching every module, then the gradients."""
+    """The error to raise when update `step` went wrong: forward once more, watching each module, then the gradients."""
     bad_weights = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
     if bad_weights:
         return NotFinite(f"step {step}: the parameter {bad_weights[0]} is not finite (and {len(bad_weights) - 1} "
