@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from k3_scratch import __version__
-from k3_scratch.commands import count, sample, train
+from k3_scratch.commands import count, figures, sample, train
 
-COMMANDS = (train, sample, count)
+COMMANDS = (train, sample, count, figures)
 
 
 def main(arguments=None):

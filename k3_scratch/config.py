@@ -76,7 +76,7 @@ class K3Config:
     num_shared_experts: int = 1               # fused into one MLP of num_shared_experts * moe_intermediate_size
     moe_intermediate_size: int = 64           # F, hidden width of one expert
     moe_latent_size: int | None = 32          # L, width at which the routed experts work; None: they work at D
-    moe_latent_norm: bool = True              # RMSNorm on the summed experts, before W_up
+    moe_latent_norm: bool = True              # RMSNorm on the summed experts, before W_up; also without a latent
     routed_scaling_factor: float = 1.0        # factor on the renormalised mixing weights
     activation: str = "situ"                  # "situ" (K3) or "swiglu" (Kimi Linear)
     situ_beta: float = 4.0                    # bound of the gate branch of SiTU
@@ -103,8 +103,8 @@ class K3Config:
         self._validate()
 
     def _validate(self):
-        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "kda_key_dim", "kda_value_dim", "conv_size",
-                     "kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "intermediate_size", "num_experts",
+        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "kda_key_dim", "kda_value_dim",
+                     "conv_size", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "intermediate_size", "num_experts",
                      "num_experts_per_token", "moe_intermediate_size"):
             _need_integer(self, name, 1)
         for name in ("qk_rope_head_dim", "first_k_dense", "num_shared_experts"):

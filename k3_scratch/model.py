@@ -108,6 +108,10 @@ class K3(nn.Module):
         images     for a config with a vision encoder
         returns    logits [B, T, vocab]; at pads they mean nothing. Raises ShapeError or ValueError naming the argument.
         """
+        return self.lm_head(self.hidden(tokens, cache, mask=mask, documents=documents, images=images))
+
+    def hidden(self, tokens, cache=None, *, mask=None, documents=None, images=None):
+        """What the head reads: the last mix over depth, normed; arguments as `forward`.            -> [B, T, D]"""
         self._check(tokens, cache, mask, documents, images)
         h, bank = self.embed_tokens(tokens), []                          # [B, T, D]
         if documents is not None:                                        # runs, so that a number may come back later
@@ -124,7 +128,7 @@ class K3(nn.Module):
             cache.length += tokens.shape[1]
         if self.config.attn_res_block_size is not None:
             h = self.output_attn_res([*bank, Source(h, self.config.rms_norm_eps)])
-        return self.lm_head(self.norm(h))
+        return self.norm(h)
 
     def moe_layers(self):
         """{layer number: LatentMoE} of the layers that have one."""

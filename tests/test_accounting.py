@@ -38,7 +38,8 @@ VARIANTS = {
     "no shared slice": NANO.replace(qk_rope_head_dim=0),
     "no MLA gate": NANO.replace(mla_output_gate=False),
     "low-rank gate": NANO.replace(use_full_rank_gate=False),
-    "no latent": NANO.replace(moe_latent_size=None),
+    "no latent": NANO.replace(moe_latent_size=None, moe_latent_norm=False),
+    "no latent but the norm": NANO.replace(moe_latent_size=None),
     "no latent norm": NANO.replace(moe_latent_norm=False),
     "no shared experts": NANO.replace(num_shared_experts=0),
     "plain residual": NANO.replace(attn_res_block_size=None),
@@ -65,7 +66,7 @@ def by_hand(c):
     kda += D * H * V if c.use_full_rank_gate else K * D + H * V * K
     mla = (Rq * D + Rq + H * (n + r) * Rq if Rq else H * (n + r) * D)
     mla += (R + r) * D + R + H * (n + v) * R + D * H * v * (2 if c.mla_output_gate else 1)
-    latent = 0 if c.moe_latent_size is None else 2 * D * L + (L if c.moe_latent_norm else 0)
+    latent = (0 if c.moe_latent_size is None else 2 * D * L) + (L if c.moe_latent_norm else 0)
     depth = 0 if c.attn_res_block_size is None else 2 * D
     return {
         "embedding": vocab * D, "kda": n_kda * kda, "mla": n_mla * mla,
@@ -142,6 +143,7 @@ def test_layers_and_ends_add_up_to_the_model(config):
     ("no MLA gate", -240),
     ("low-rank gate", 3 * (8 * 24 + 20 * 8 - 480)),
     ("no latent", 3 * (6 * 3 * (24 - 16) * 18 - 784)),
+    ("no latent but the norm", 3 * (6 * 3 * (24 - 16) * 18 - 784 + 24)),
     ("no latent norm", -3 * 16),
     ("no shared experts", -3 * 2592),
     ("plain residual", -(8 + 1) * 48),

@@ -77,7 +77,8 @@ def parameters_of_layer(config, layer):
 
 def naive_total_without_latent(config):
     """A common wrong total: experts at full width D, as if there were no latent. K3: 5.50 T in place of 2.78 T."""
-    return count_parameters(need_config("naive_total_without_latent", config).replace(moe_latent_size=None)).total
+    config = need_config("naive_total_without_latent", config)
+    return count_parameters(config.replace(moe_latent_size=None, moe_latent_norm=False)).total
 
 
 def active_with_embedding(config):

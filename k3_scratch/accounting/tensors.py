@@ -15,9 +15,10 @@ def tensor_shapes(config):
     c = need_config("tensor_shapes", config)
     D, E, F, L = c.hidden_size, c.num_experts, c.moe_intermediate_size, c.expert_size
     latent, shared = {}, {}
+    if c.moe_latent_norm:                            # on the summed experts
+        latent["routed_expert_norm"] = (L,)
     if c.moe_latent_size is not None:                # one way down and one way up, shared by all experts of a layer
-        norm = {"routed_expert_norm": (L,)} if c.moe_latent_norm else {}
-        latent = {"routed_expert_down_proj": (L, D), **norm, "routed_expert_up_proj": (D, L)}
+        latent |= {"routed_expert_down_proj": (L, D), "routed_expert_up_proj": (D, L)}
     if c.num_shared_experts:                         # fused into one MLP, at full width
         shared = _glu_shapes("gate_proj", "up_proj", "down_proj", D, c.num_shared_experts * F)
     depth = {} if c.attn_res_block_size is None else {"res_proj": (1, D), "res_norm": (D,)}  # the query and its norm

@@ -4,8 +4,10 @@ With G_r = g_1 + ... + g_r inside a chunk and S the state that enters it (K3 rep
 
     L_ij = beta_i sum_c k_ic k_jc e^(G_ic - G_jc)  (j < i)      A_ij = sum_c q_ic k_jc e^(G_ic - G_jc)  (j <= i)
     (I + L) [W | U] = [beta e^G k | beta v]                     one triangular solve for every chunk at once
-    V~ = U - W S          S <- e^(G_C) S + (e^(G_C - G) k)^T V~          the only loop: over chunks
+    V~ = U - W S          S <- e^(G_C) S + (e^(G_C - G) k)^T V~          the only loop: over chunks (kda_scan.py)
     O  = (e^G q) S + A V~                                       all chunks at once again
+
+How e^(G_i - G_j) becomes a product of two finite factors is the subject of kda_tiles.py.
 """
 
 import torch
@@ -36,17 +38,16 @@ def kda_chunk(q, k, v, g, beta, state=None, *, scale=None, chunk=None, documents
     q, k, v, g = (_cut(x, C) for x in (q * scale, k, v, g))              # [B, H, N, C, .]
     beta = _cut(beta.unsqueeze(-1), C)                                   # [B, H, N, C, 1]
     tiles = centred_tiles if fits_centred(g, C) else dyadic_tiles
-    L, A, from_start, to_end = tiles(q, k, g)                            # [B, H, N, C, C] twice, [B, H, N, C, K] twice
-    through = from_start[..., -1, :]                                     # e^(G_C)                  [B, H, N, K]
+    L, A, q_in, k_in, k_end, enter, through = tiles(q, k, beta * k, g)
     if documents is not None:
         same, entering, leaving = _document_masks(documents, C)
         L, A = L * same, A * same
+        q_in, k_in, k_end = q_in * entering, k_in * entering, k_end * leaving
         through = through * (entering & leaving)[..., -1, :]
-        from_start, to_end = from_start * entering, to_end * leaving
-    right = torch.cat([beta * from_start * k, beta * v], -1)             # [B, H, N, C, K + V]
-    W, U = torch.linalg.solve_triangular(beta * L, right, upper=False, unitriangular=True).split([K, v.shape[-1]], -1)
-    states, written, state = kda_scan(W, U, to_end * k, through, state)  # [B, H, N, K, V], [B, H, N, C, V]
-    o = (from_start * q) @ states + A @ written                          # [B, H, N, C, V]
+    right = torch.cat([k_in, beta * v], -1)                              # [B, H, N, C, K + V]
+    W, U = torch.linalg.solve_triangular(L, right, upper=False, unitriangular=True).split([K, v.shape[-1]], -1)
+    states, written, state = kda_scan(W, U, k_end, through, enter.unsqueeze(-1) * state)
+    o = q_in @ states + A @ written                                      # [B, H, N, C, V]
     return o.flatten(2, 3)[:, :, :T].transpose(1, 2).to(dtype), state
 
 

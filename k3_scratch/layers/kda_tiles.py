@@ -1,11 +1,13 @@
-"""The two C x C tiles of a KDA chunk, and the decays towards its two ends.
+"""The two C x C tiles of a KDA chunk, and what carries the state across it.
 
-Both functions take q, k, g [..., C, K] and return
+Both functions take q, k, k_beta = beta k and g [B, H, N, C, K] and return
 
-    L           [..., C, C]   sum_c k_ic k_jc e^(G_ic - G_jc)  for j < i, else 0
-    A           [..., C, C]   sum_c q_ic k_jc e^(G_ic - G_jc)  for j <= i, else 0
-    from_start  [..., C, K]   e^(G_i), the decay from the chunk's start to token i
-    to_end      [..., C, K]   e^(G_C - G_i), the decay from token i to the chunk's end
+    L        [.., C, C]   beta_i sum_c k_ic k_jc e^(G_ic - G_jc)  for j < i; only this part of L may be read
+    A        [.., C, C]   sum_c q_ic k_jc e^(G_ic - G_jc)  for j <= i, else 0
+    q_in     [.., C, K]   q, decayed since the state was read;   k_in: k_beta likewise
+    k_end    [.., C, K]   k, decayed until the state is read next
+    enter    [B, H, K]    factor from the given state to the first one that is read
+    through  [.., K]      factor from one state that is read to the next, and from the last to the final state
 
 A product of matrices needs e^(G_i - G_j) split into a row factor and a column factor. Where the split is made decides
 whether the factors stay inside the range of float32.
@@ -22,20 +24,24 @@ def fits_centred(g, C):
     return g.numel() == 0 or -g.amin().item() * (C - 1) / 2 <= LARGEST_EXPONENT
 
 
-def centred_tiles(q, k, g):
+def centred_tiles(q, k, k_beta, g):
     """Split at r, half-way between the first and the last G: e^(G_i - r) * e^(r - G_j), one product per tile.
 
-    For K3's g >= -5 both factors stay below e^78 in chunks of 32. The upper triangle may overflow; it is cut away.
+    For K3's g >= -5 both factors stay below e^78 in chunks of 32. The state is read in the middle of the chunk, so to
+    say, as e^r S: then the same row factors serve the tiles and the state.
     """
     G = g.cumsum(-2)
-    r = (G[..., :1, :] + G[..., -1:, :]) / 2
-    row, column = (G - r).exp(), (r - G).exp()
-    earlier = (k * column).mT                                            # [..., K, C]
-    return (((k * row) @ earlier).tril(-1), ((q * row) @ earlier).tril(),
-            row * r.exp(), column * (G[..., -1:, :] - r).exp())
+    r = (G[..., :1, :] + G[..., -1:, :]) / 2                             # [B, H, N, 1, K]
+    row = (G - r).exp()
+    q_in, k_in, k_out = q * row, k_beta * row, k / row
+    leave = (G[..., -1:, :] - r).exp()                                   # from the middle of a chunk to its end
+    enter = F.pad(r.exp(), (0, 0, 0, 0, 0, 1), value=1.0)                # to the middle of the next; 1 after the last
+    k_end = k_out * leave * enter[:, :, 1:]                              # in this order: no factor leaves the range
+    return (k_in @ k_out.mT, (q_in @ k_out.mT).tril(), q_in, k_in, k_end,
+            enter[:, :, 0, 0], (leave * enter[:, :, 1:]).squeeze(-2))
 
 
-def dyadic_tiles(q, k, g):
+def dyadic_tiles(q, k, k_beta, g):
     """For any gate: pair neighbouring blocks of 1, 2, 4, ... tokens and split at the border between the two.
 
     Rows come from the later block, columns from the earlier one, so no exponent is ever positive; and since decays are
@@ -43,21 +49,22 @@ def dyadic_tiles(q, k, g):
     """
     C = k.shape[-2]
     padding = (0, 0, 0, (1 << (C - 1).bit_length()) - C)                 # up to a power of two, with empty tokens
-    q, k, g = (F.pad(x, padding).unsqueeze(-2) for x in (q, k, g))       # [..., blocks, 1, K]
-    L = torch.zeros_like(k[..., :1])                                     # [..., blocks, 1, 1]
-    A = (q * k).sum(-1, keepdim=True)                                    # a token reads what it has just written
+    rows_q, rows_k, columns, g = (F.pad(x, padding).unsqueeze(-2) for x in (q, k_beta, k, g))   # [.., blocks, 1, K]
+    A = (rows_q * columns).sum(-1, keepdim=True)                         # a token reads what it has just written
+    L = torch.zeros_like(A)                                              # [.., blocks, 1, 1]
     until, after = g, torch.zeros_like(g)                                # decays from the block's start / to its end
-    while k.shape[-3] > 1:
-        (q0, q1), (k0, k1) = _pairs(q), _pairs(k)
+    while g.shape[-3] // until.shape[-2] > 1:
+        (_, q1), (_, k1), (k0, _) = _pairs(rows_q), _pairs(rows_k), _pairs(columns)
         (until0, until1), (after0, after1) = _pairs(until), _pairs(after)
         row, earlier = until1.exp(), (k0 * after0.exp()).mT
-        L = _join(L, (k1 * row) @ earlier)
-        A = _join(A, (q1 * row) @ earlier)
+        L, A = _join(L, (k1 * row) @ earlier), _join(A, (q1 * row) @ earlier)
         until, after = (torch.cat([until0, until0[..., -1:, :] + until1], -2),
                         torch.cat([after0 + until1[..., -1:, :], after1], -2))
-        q, k = torch.cat([q0, q1], -2), torch.cat([k0, k1], -2)
+        rows_q, rows_k, columns = (torch.cat(_pairs(x), -2) for x in (rows_q, rows_k, columns))
     L, A, until, after = (x.squeeze(-3)[..., :C, :] for x in (L, A, until, after))
-    return L[..., :C], A[..., :C], until.exp(), after.exp()
+    from_start = until.exp()
+    return (L[..., :C], A[..., :C], q * from_start, k_beta * from_start, k * after.exp(),
+            torch.ones_like(g[:, :, 0, 0, 0]), from_start[..., -1, :])
 
 
 def _pairs(x):

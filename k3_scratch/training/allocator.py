@@ -11,7 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3       # names of mallopt's parameter
 
 
 def keep_freed_memory():
-    """Ask glibc to keep what is freed; returns False where there is no glibc (Windows, macOS, musl), and does nothing."""
+    """Ask glibc to keep what is freed; where there is none (Windows, macOS, musl) do nothing and return False."""
     if not sys.platform.startswith("linux"):
         return False
     try:

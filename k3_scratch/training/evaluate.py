@@ -11,10 +11,14 @@ from k3_scratch.tasks.vocabulary import encode
 
 
 def batch_loss(model, batch, device="cpu"):
-    """Cross-entropy on the learnt targets of a batch, and the logits [B, T, vocab]."""
-    logits = model(torch.from_numpy(batch.tokens).to(device))
+    """Cross-entropy on the learnt targets of a batch, and the logits there.      -> scalar, [number of targets, vocab]
+
+    The head runs only where something is to be learnt, in the order of `batch.targets != IGNORED`.
+    """
     targets = torch.from_numpy(batch.targets).to(device)
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED), logits
+    learnt = targets != IGNORED
+    logits = model.lm_head(model.hidden(torch.from_numpy(batch.tokens).to(device))[learnt]).float()
+    return F.cross_entropy(logits, targets[learnt]), logits
 
 
 @torch.no_grad()
@@ -31,7 +35,9 @@ def accuracy(model, data, split, rows, seed=0, device="cpu"):
         for start in range(0, rows, 64):
             part = data.batch(rng, min(64, rows - start), split, family if family in FAMILIES else None)
             loss, logits = batch_loss(model, part, device)
-            hits += int((logits.argmax(-1).cpu().numpy() == part.targets)[part.scored].sum())
+            learnt = part.targets != IGNORED
+            right_here = logits.argmax(-1).cpu().numpy() == part.targets[learnt]
+            hits += int(right_here[part.scored[learnt]].sum())
             scored += int(part.scored.sum())
             losses.append(loss.item())
         right[family] = hits / scored

@@ -15,6 +15,7 @@ from k3_scratch import __version__
 from k3_scratch.model import K3
 from k3_scratch.tasks.corpus import FAMILIES, Corpus
 from k3_scratch.tasks.text import TextFile
+from k3_scratch.training.allocator import keep_freed_memory
 from k3_scratch.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint, write_text
 from k3_scratch.training.evaluate import accuracy, batch_loss, exact_match
 from k3_scratch.training.memory import peak_memory_bytes
@@ -61,6 +62,7 @@ class Trainer:
     def run(self):
         """Train to the end and return the summary. Ctrl-C saves and raises Interrupted."""
         options, stop = self.options, threading.Event()
+        keep_freed_memory()
         restore = _on_interrupt(stop)
         progress = tqdm(total=options.steps, initial=self.step, disable=self.quiet, unit="step", dynamic_ncols=True,
                         mininterval=1.0)

@@ -1,0 +1,39 @@
+# make train   set everything up and train the miniature (minutes)
+# make test    set everything up and run all tests
+# make figures draw the pictures of README again
+# make venv    only set up; put PyTorch's CPU build into .venv before `make train` if you want it, see README
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+JOBS   ?= 2
+
+.PHONY: venv train test figures clean
+
+train: $(VENV)/.course
+	$(PY) -m k3_scratch train --preset mini --out runs/mini
+
+test: $(VENV)/.tests
+	$(PY) -m ruff check .
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=95
+
+figures: $(VENV)/.course
+	$(PY) -m k3_scratch figures
+
+venv: $(VENV)/bin/python
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed; say which: make PYTHON=python3.12')"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.course: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-deps -e .
+	@touch $@
+
+$(VENV)/.tests: requirements-tests.txt $(VENV)/.course
+	$(PY) -m pip install --quiet -r requirements-tests.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info
