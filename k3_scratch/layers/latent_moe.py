@@ -3,6 +3,8 @@
 K3 report, Stable LatentMoE; LatentMoE, arXiv 2601.18089. Without a latent (Kimi Linear) the experts read x itself.
 """
 
+import threading
+
 import torch
 from torch import nn
 
@@ -29,7 +31,8 @@ class LatentMoE(nn.Module):
     """x [B, T, D] -> [B, T, D]; x is the normed input of the sublayer.
 
     While training it keeps what the balancing needs of the last batch: `observed_scores` [m, E], `expert_counts` [E].
-    They are overwritten, never added to, so a forward pass that is repeated by recomputation counts once.
+    A forward pass overwrites what its thread observed before, so one that is repeated by recomputation counts once;
+    what several threads saw of one batch is put together.
     """
 
     def __init__(self, config):
@@ -47,7 +50,7 @@ class LatentMoE(nn.Module):
             self.shared_experts = FeedForward(config, config.num_shared_experts * config.moe_intermediate_size)
         self.has_latent, self.has_norm = L is not None, config.moe_latent_norm
         self.has_shared = config.num_shared_experts > 0
-        self.observed_scores = self.expert_counts = None
+        self.observed = {}                                               # thread -> (scores [m, E], counts [E])
 
     def forward(self, x, mask=None):
         """mask [B, T] False at pads, which are not counted."""
@@ -66,12 +69,25 @@ class LatentMoE(nn.Module):
     @torch.no_grad()
     def observe(self, experts, scores, mask):
         real = slice(None) if mask is None else mask
-        self.observed_scores = scores.detach()[real].flatten(0, -2)
-        self.expert_counts = torch.bincount(experts[real].flatten(), minlength=scores.shape[-1])
+        counts = torch.bincount(experts[real].flatten(), minlength=scores.shape[-1])
+        self.observed[threading.get_ident()] = scores.detach()[real].flatten(0, -2), counts
+
+    def forget_observed(self):
+        self.observed = {}
+
+    @property
+    def observed_scores(self):
+        """The router's scores of the last training batch, [m, E]; None before the first."""
+        return torch.cat([scores for scores, _ in self.observed.values()]) if self.observed else None
+
+    @property
+    def expert_counts(self):
+        """Tokens per expert in the last training batch, [E]; None before the first."""
+        return sum(counts for _, counts in self.observed.values()) if self.observed else None
 
     @torch.no_grad()
     def balance(self):
         """Set the selection bias for the next batch from the last one by Quantile Balancing."""
-        if self.observed_scores is not None:
+        if self.observed:
             bias = self.gate.e_score_correction_bias
             bias.copy_(quantile_bias(self.observed_scores, bias, self.gate.k))

@@ -7,7 +7,7 @@ targets[t] is what should come after tokens[t]; -1 where nothing is to be learnt
     scored     0 0 0 0 0 0 1 0 1 0
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -52,6 +52,10 @@ class Batch:
         family = np.zeros(len(tokens), np.int64) if family is None else np.array(family, dtype=np.int64)
         documents = np.zeros_like(tokens) if documents is None else np.array(documents, dtype=np.int64)
         return cls(tokens, targets, scored, family, documents)
+
+    def rows(self, which):
+        """The batch of some rows, chosen by a slice or by numbers."""
+        return Batch(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def show(self, row=0, symbol=str):
         """Two aligned lines: the inputs of a row and under each its target, or a dot.

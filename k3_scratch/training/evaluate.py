@@ -11,14 +11,16 @@ from k3_scratch.tasks.vocabulary import encode
 
 
 def batch_loss(model, batch, device="cpu"):
-    """Cross-entropy on the learnt targets of a batch, and the logits there.      -> scalar, [number of targets, vocab]
+    """Cross-entropy on the learnt targets, and the logits there.                -> scalar, [number of targets, vocab]
 
-    The head runs only where something is to be learnt, in the order of `batch.targets != IGNORED`.
+    Every window counts the same, whether it has two characters to be learnt or forty: the mean over rows of each row's
+    mean. The head runs only where something is to be learnt, in the order of `batch.targets != IGNORED`.
     """
     targets = torch.from_numpy(batch.targets).to(device)
     learnt = targets != IGNORED
     logits = model.lm_head(model.hidden(torch.from_numpy(batch.tokens).to(device))[learnt]).float()
-    return F.cross_entropy(logits, targets[learnt]), logits
+    weights = learnt / (learnt.sum(1, keepdim=True).clamp_min(1) * len(targets))         # [B, T]
+    return (F.cross_entropy(logits, targets[learnt], reduction="none") * weights[learnt]).sum(), logits
 
 
 @torch.no_grad()

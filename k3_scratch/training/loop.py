@@ -6,6 +6,7 @@ import platform
 import signal
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -17,11 +18,12 @@ from k3_scratch.tasks.corpus import FAMILIES, Corpus
 from k3_scratch.tasks.text import TextFile
 from k3_scratch.training.allocator import keep_freed_memory
 from k3_scratch.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint, write_text
-from k3_scratch.training.evaluate import accuracy, batch_loss, exact_match
+from k3_scratch.training.evaluate import accuracy, exact_match
 from k3_scratch.training.memory import peak_memory_bytes
 from k3_scratch.training.muon import make_optimizers
 from k3_scratch.training.run_folder import RunError, RunFolder, save_weights
 from k3_scratch.training.schedule import learning_rate
+from k3_scratch.training.shards import ShardedGradient
 from k3_scratch.training.trouble import explain_not_finite
 
 
@@ -63,38 +65,35 @@ class Trainer:
         """Train to the end and return the summary. Ctrl-C saves and raises Interrupted."""
         options, stop = self.options, threading.Event()
         keep_freed_memory()
-        restore = _on_interrupt(stop)
         progress = tqdm(total=options.steps, initial=self.step, disable=self.quiet, unit="step", dynamic_ncols=True,
                         mininterval=1.0)
+        shards = options.shards if self.device.type == "cpu" else 1
         self.model.train()
         began = time.perf_counter()
-        try:
+        sharded = ShardedGradient(self.model, shards, self.device)
+        with progress, _interrupts_set(stop), _one_thread(), sharded as gradient:
             while self.step < options.steps:
-                entry = self.train_step()
+                entry = self.train_step(gradient)
                 progress.update()
                 progress.set_postfix(loss=f"{entry['loss']:.3f}", tokens_per_second=f"{entry['tokens_per_second']:.0f}")
                 last = self.step == options.steps
                 if last or self.step % options.validate_every == 0:
                     entry |= self.validate()
-                    progress.write(_validation_line(self.step, entry), file=progress.fp) if not self.quiet else None
+                    if not self.quiet:
+                        progress.write(_validation_line(self.step, entry), file=progress.fp)
                 self.folder.log(**entry)
+                if not last and (stop.is_set() or self.step % options.checkpoint_every == 0):
+                    self.save(began)
                 if stop.is_set() and not last:
-                    self.save(began)
                     raise Interrupted(self.step)
-                if self.step % options.checkpoint_every == 0 and not last:
-                    self.save(began)
-        finally:
-            progress.close()
-            restore()
         self.seconds += time.perf_counter() - began
         return self.finish()
 
-    def train_step(self):
-        """One update; returns its line for metrics.jsonl."""
+    def train_step(self, gradient):
+        """One update from `gradient(batch)`; returns its line for metrics.jsonl."""
         options, began = self.options, time.perf_counter()
         batch = self.data.batch(np.random.default_rng([options.seed, self.step]), options.batch_size)
-        loss, _ = batch_loss(self.model, batch, self.device)
-        loss.backward()
+        loss = gradient(batch)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
         if not (torch.isfinite(loss) and torch.isfinite(norm)):
             raise explain_not_finite(self.model, batch, self.step, loss.item(), self.device)
@@ -132,7 +131,7 @@ class Trainer:
             "tokens_per_second": options.steps * options.batch_size * options.length / self.seconds,
             "peak_memory_bytes": peak_memory_bytes(self.device), "steps": options.steps, "seed": options.seed,
             "parameters": sum(p.numel() for p in self.model.parameters()), "device": str(self.device),
-            "threads": torch.get_num_threads(), "versions": versions(),
+            "shards": options.shards, "versions": versions(),
         }
         save_weights(self.model, self.folder.weights)
         write_text(self.folder.summary, json.dumps(summary, indent=2) + "\n")
@@ -181,12 +180,28 @@ def versions():
             "numpy": np.__version__, "platform": platform.platform(terse=True), "machine": platform.machine()}
 
 
-def _on_interrupt(stop):
-    """Let Ctrl-C set `stop`, so that a step is never cut in two. Returns a function that puts the old handler back."""
+@contextmanager
+def _interrupts_set(stop):
+    """Ctrl-C sets `stop` inside, so that a step is never cut in two."""
     if threading.current_thread() is not threading.main_thread():        # signals belong to the main thread
-        return lambda: None
+        yield
+        return
     before = signal.signal(signal.SIGINT, lambda *_: stop.set())
-    return lambda: signal.signal(signal.SIGINT, before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _one_thread():
+    """PyTorch computes on one thread inside: the cores are kept busy by whole parts of a batch, see shards.py."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _validation_line(step, entry):

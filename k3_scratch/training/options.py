@@ -15,7 +15,7 @@ class TrainOptions:
     steps: int = 2400                # updates
     batch_size: int = 32             # windows per update
     length: int = 80                 # tokens per window
-    learning_rate: float = 4e-3      # peak, for Muon and AdamW alike
+    learning_rate: float = 5e-3      # peak, for Muon and AdamW alike
     warmup: float = 0.01             # share of the steps with a rising rate (K3: 1 %)
     final_rate: float = 0.02         # the cosine ends at this share of the peak
     weight_decay: float = 0.1        # decoupled, on matrices
@@ -23,6 +23,7 @@ class TrainOptions:
     optimizer: str = "muon"          # "muon" (per head, AdamW for the rest) or "adamw" for everything
     balance: bool = True             # Quantile Balancing after each update
     recompute: bool = False          # recompute activations in the backward pass: less memory, more time
+    shards: int = 2                  # parts of a batch that run at the same time, one CPU thread each
     seed: int = 0                    # of the initial weights and of the data
     text: str | None = None          # train on this file instead of the toy corpus
     validate_every: int = 200        # updates between validations
@@ -33,7 +34,7 @@ class TrainOptions:
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "length", "validate_every", "validation_rows", "test_rows",
-                     "exact_examples", "checkpoint_every"):
+                     "exact_examples", "checkpoint_every", "shards"):
             value = getattr(self, name)
             self._need(name, _is_integer(value) and value >= 1, "a whole number, at least 1")
         self._need("seed", _is_integer(self.seed) and 0 <= self.seed < 2 ** 63, "a whole number from 0 on")

@@ -45,7 +45,7 @@ def check(got, want, dtype, which):
 @pytest.mark.parametrize("regime", REGIMES)
 def test_float32_chunks_equal_the_token_loop(regime, T):
     want, arguments = truth(regime, T), kda_arguments(regime, T)
-    chunks = CHUNKS if T < 200 else (1, 3, 20, 32, 64, None)
+    chunks = CHUNKS if T < 200 else (3, 32, 64, None)
     check(values_and_gradients(kda_recurrent, arguments, torch.float32), want, torch.float32, "token loop")
     for chunk in chunks:
         check(values_and_gradients(kda_chunk, arguments, torch.float32, chunk=chunk), want, torch.float32, chunk)
@@ -59,8 +59,9 @@ def test_float64_chunks_equal_the_token_loop(regime, T):
         check(values_and_gradients(kda_chunk, arguments, chunk=chunk), want, torch.float64, chunk)
 
 
-@pytest.mark.parametrize("sizes", [dict(B=1, H=1, K=1, V=1), dict(B=3, H=2, K=1, V=6), dict(B=1, H=4, K=9, V=1),
-                                   dict(B=9, H=4, K=3, V=2), dict(B=2, H=1, K=48, V=40)], ids=str)
+@pytest.mark.parametrize("sizes", [{"B": 1, "H": 1, "K": 1, "V": 1}, {"B": 3, "H": 2, "K": 1, "V": 6},
+                                   {"B": 1, "H": 4, "K": 9, "V": 1},
+                                   {"B": 9, "H": 4, "K": 3, "V": 2}, {"B": 2, "H": 1, "K": 48, "V": 40}], ids=str)
 def test_other_sizes(sizes):
     for regime in ("k3", "unbounded", "repeated"):
         arguments = kda_arguments(regime, 37, **sizes)
@@ -99,7 +100,7 @@ def test_inputs_are_never_modified(form):
 @BOTH
 @pytest.mark.parametrize("regime", ["mild", "k3", "repeated"])
 def test_gradcheck(form, regime):
-    arguments = kda_arguments(regime, 4, B=2, H=3, K=3, V=2)
+    arguments = kda_arguments(regime, 4, B=2, H=1, K=3, V=2)
     leaves = [x.requires_grad_() for x in arguments.values()]
     keywords = {"chunk": 3} if form is kda_chunk else {}
     assert torch.autograd.gradcheck(lambda *x: form(*x, **keywords), leaves)

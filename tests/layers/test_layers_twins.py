@@ -132,7 +132,8 @@ def test_a_router_far_out_of_range():
     assert torch.isfinite(weights).all()
 
 
-@pytest.mark.parametrize(("m", "E", "k"), [(8, 4, 1), (7, 5, 2), (50, 6, 3), (1, 3, 1), (3, 5, 4), (0, 4, 2), (5, 4, 4)])
+@pytest.mark.parametrize(("m", "E", "k"), [(8, 4, 1), (7, 5, 2), (50, 6, 3), (9, 6, 4),
+                                           (1, 3, 1), (3, 5, 4), (0, 4, 2), (5, 4, 4)])
 def test_quantile_bias(m, E, k):
     bias = 0.2 * normal(RNG, E)
     before = bias.clone()
@@ -203,7 +204,7 @@ def dense_mixture(z, chosen, weights, w1, w3, w2, activation):
 @pytest.mark.parametrize("activation", ["situ", "swiglu"])
 def test_expert_mixture(m, k, activation):
     z, w1, w3, w2 = normal(RNG, m, 8), normal(RNG, 5, 12, 8), normal(RNG, 5, 12, 8), normal(RNG, 5, 8, 12)
-    chosen = torch.from_numpy(np.array([RNG.permutation(5)[:k] for _ in range(m)]).reshape(m, k))
+    chosen = torch.from_numpy(np.array([RNG.permutation(5)[:k] for _ in range(m)], dtype=np.int64).reshape(m, k))
     weights = torch.from_numpy(RNG.uniform(size=(m, k)))
     act = situ.situ_glu if activation == "situ" else situ.swiglu
     want = dense_mixture(z, chosen, weights, w1, w3, w2, activation)
