@@ -1,5 +1,6 @@
 # make train   set everything up and train the miniature (minutes)
 # make test    set everything up and run all tests
+# make bench   set everything up and measure speed against peers (minutes)
 # make figures draw the pictures of README again
 # make venv    only set up; put PyTorch's CPU build into .venv before `make train` if you want it, see README
 
@@ -8,7 +9,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 JOBS   ?= 2
 
-.PHONY: venv train test figures clean
+.PHONY: venv train test bench figures clean
 
 train: $(VENV)/.course
 	$(PY) -m k3_scratch train --preset mini --out runs/mini
@@ -19,6 +20,9 @@ test: $(VENV)/.tests
 
 figures: $(VENV)/.course
 	$(PY) -m k3_scratch figures
+
+bench: $(VENV)/.bench
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m k3_scratch bench
 
 venv: $(VENV)/bin/python
 
@@ -33,6 +37,12 @@ $(VENV)/.course: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/p
 
 $(VENV)/.tests: requirements-tests.txt $(VENV)/.course
 	$(PY) -m pip install --quiet -r requirements-tests.txt
+	@touch $@
+
+# fla-core lies beside the environment: an importable fla would make transformers look for Triton
+$(VENV)/.bench: requirements-bench.txt $(VENV)/.course
+	$(PY) -m pip install --quiet -r requirements-bench.txt
+	$(PY) -m pip install --quiet --no-deps --upgrade --target build/peers fla-core==0.6.0
 	@touch $@
 
 clean:

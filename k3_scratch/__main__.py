@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from k3_scratch import __version__
-from k3_scratch.commands import count, figures, sample, train
+from k3_scratch.commands import bench, count, figures, sample, train
 
-COMMANDS = (train, sample, count, figures)
+COMMANDS = (train, sample, count, figures, bench)
 
 
 def main(arguments=None):

@@ -66,7 +66,7 @@ def test_prefill_equals_any_pieces(name):
     model, tokens = live_model(config), tokens_for(config, 2, 19)
     want = model(tokens)
     with torch.no_grad():
-        for lengths in ([19], [], [0, 3, 0, 2, 14], [17, 1]):
+        for lengths in ([], [0, 3, 0, 2, 12]):                           # one by one; pieces, then two single tokens
             close(feed(model, tokens, lengths), want)
 
 
@@ -84,7 +84,7 @@ def test_left_padded_rows_equal_bare_rows(name):
 
     check(model(tokens, mask=mask))
     with torch.no_grad():
-        for lengths in ([19], [2, 4, 7], [0, 1, 1, 17]):                 # cuts inside the pads of some rows
+        for lengths in ([19], [2, 4, 0, 1, 11]):                         # cuts inside the pads of some rows
             check(feed(model, tokens, lengths, mask=mask))
         cache = model.new_cache(4)
         first = feed(model, tokens[:, :18], [3, 15], cache, mask[:, :18])[:3]

@@ -13,7 +13,7 @@ NAMES = ("q", "k", "v", "g", "beta")
 
 def measure(plan, peers=None):
     """The worst case forward and backward; errors relative to the largest number of each true array."""
-    outputs, gradients = {}, {}
+    outputs, gradients, sizes = {}, {}, {}
     for case in GATE_CASES:
         inputs = kda_inputs(plan.accuracy, case)
         direction = direction_of(inputs[2])
@@ -21,16 +21,17 @@ def measure(plan, peers=None):
         true_o, want = true_gradients(inputs, direction)
         outputs[case] = relative_error(o, true_o)
         gradients[case] = {name: relative_error(g, w) for name, g, w in zip(NAMES, got, want, strict=True)}
-    worst = {case: max(errors.values()) for case, errors in gradients.items()}
-    rows = [_row("forward", outputs), _row("gradients", worst)]
+        sizes[case] = {name: w.abs().max().item() for name, w in zip(NAMES, want, strict=True)}
+    case, name = max(((case, name) for case in gradients for name in NAMES), key=lambda at: gradients[at[0]][at[1]])
+    smallness = sizes[case][name] / max(sizes[case].values())
+    rows = [_row("forward", max(outputs.values()), max(outputs, key=outputs.get)),
+            _row("gradients", gradients[case][name], f"that of {name}, {case}, {smallness:.0e} of the largest there")]
     arrays = {"shape": list(plan.accuracy), "forward": {case: finite(e) for case, e in outputs.items()},
               "gradients": {case: {name: finite(e) for name, e in errors.items()}
                             for case, errors in gradients.items()}}
     return Measured(rows, {"accuracy": arrays})
 
 
-def _row(kind, errors):
-    case = max(errors, key=errors.get)
-    finite_all = "all finite" if math.isfinite(errors[case]) else "NOT FINITE"
-    return Row(f"accuracy on {len(errors)} kinds of gates, {kind}", errors[case], GOALS[f"accuracy, {kind}"], unit="",
-               note=f"worst: {case}; {finite_all}")
+def _row(kind, error, where):
+    return Row(f"accuracy on seven kinds of gates, {kind}", error, GOALS[f"accuracy, {kind}"], unit="",
+               note=f"worst: {where}; {'all finite' if math.isfinite(error) else 'NOT FINITE'}")

@@ -21,11 +21,13 @@ def start_tile(rows, columns, G):
 
 
 def centred_tile(rows, columns, G):
+    """The same with exponents of half the size, positive and negative."""
     r = (G[..., :1, :] + G[..., -1:, :]) / 2
     return ((rows * (G - r).exp()) @ (columns * (r - G).exp()).mT).tril()
 
 
 def dyadic_tile(rows, columns, G):
+    """The same from its two halves and the square below the diagonal."""
     C = G.shape[-2]
     if C == 1:
         return rows @ columns.mT

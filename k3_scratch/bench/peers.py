@@ -42,8 +42,10 @@ def load_peers(folder=FOLDER):
                         f"flash-linear-attention, then {INSTALL_FLA}")
     versions = {name: _installed(name) for name in ("transformers", "einops")}
     versions["fla-core"] = _beside(Path(folder))
+    import transformers
     from transformers.models.kimi_linear import modeling_kimi_linear
     from transformers.models.qwen3_next import modeling_qwen3_next
+    transformers.logging.set_verbosity_error()                           # it regrets that no GPU code is there
     naive = _load_file("fla_kda_naive", Path(folder) / "fla" / "ops" / "kda" / "naive.py").naive_chunk_kda
     return Peers(
         lambda q, k, v, g, beta: modeling_kimi_linear.chunk_kimi_delta_attention(q, k, v, g=g, beta=beta)[0],

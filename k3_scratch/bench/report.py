@@ -27,6 +27,8 @@ def markdown(rows, result):
     lines = ["# Benchmark", "",
              f"Plan: {result['plan']}, {result['rounds']} rounds after one to warm up, {hardware['threads']} thread, "
              "CPU time of the process. A value is a ratio of medians; the quartiles are of the single rounds.", "",
+             "Shapes are B,T,H,K,V. Peers: transformers chunk_kimi_delta_attention, fla naive_chunk_kda, and the gated "
+             "delta rule, transformers torch_chunk_gated_delta_rule (an easier problem: one decay per head).", "",
              "| " + " | ".join([*HEADS, "note"]) + " |", "|---|" + "---:|" * (len(HEADS) - 1) + "---|",
              *("| " + " | ".join([*_cells(row), row.note.replace("|", "/")]) + " |" for row in rows), "",
              f"GEMM 1024³: {f'{gemm:.1f} GFLOP/s' if gemm else 'not measured'}. Processor: {hardware['cpu']}, "

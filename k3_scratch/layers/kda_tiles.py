@@ -32,8 +32,8 @@ def centred_tiles(q, k, k_beta, g):
     """
     G = g.cumsum(-2)
     r = (G[..., :1, :] + G[..., -1:, :]) / 2                             # [B, H, N, 1, K]
-    row = (G - r).exp()
-    q_in, k_in, k_out = q * row, k_beta * row, k / row
+    row, column = (G - r).exp(), (r - G).exp()                           # not 1 / row: its gradient squares it
+    q_in, k_in, k_out = q * row, k_beta * row, k * column
     leave = (G[..., -1:, :] - r).exp()                                   # from the middle of a chunk to its end
     enter = F.pad(r.exp(), (0, 0, 0, 0, 0, 1), value=1.0)                # to the middle of the next; 1 after the last
     k_end = k_out * leave * enter[:, :, 1:]                              # in this order: no factor leaves the range

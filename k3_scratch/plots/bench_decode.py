@@ -2,17 +2,8 @@
 
 import numpy as np
 
-from k3_scratch.plots.style import (
-    MARKERS,
-    PARTS,
-    PETROFF10,
-    PlotError,
-    as_array,
-    label_ends,
-    need_rising,
-    new_figure,
-    styled,
-)
+from k3_scratch.plots.bench_axes import label_panels, log_lengths, plain_log, tokens
+from k3_scratch.plots.style import MARKERS, PARTS, PETROFF10, PlotError, as_array, need_rising, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 PLACES = (PARTS["KDA"], PARTS["MLA"], PETROFF10[2], PETROFF10[4])
@@ -35,7 +26,7 @@ def decode_cost(contexts, microseconds, size):
     panels = []
     for axes, argument, lines, title, unit in zip(
             figure.subplots(1, 2), ("microseconds", "size"), (microseconds, size),
-            ("Time of one step", "Kept between two steps"), ("microseconds, one thread", "bytes"), strict=True):
+            ("Time of one step", "Kept between two steps"), ("microseconds, one thread", "KiB"), strict=True):
         ends, labels, colours = [], [], []
         for name, values in lines.items():
             values = as_array("decode_cost", f"{argument}[{name!r}]",
@@ -46,23 +37,17 @@ def decode_cost(contexts, microseconds, size):
                 raise PlotError(f"decode_cost: {argument}[{name!r}] must hold numbers above 0")
             place = names.index(name)
             colour = PLACES[place % len(PLACES)]
-            axes.plot(contexts[there], values[there], color=colour, marker=MARKERS[place % len(MARKERS)], label=name)
-            ends.append(values[there][-1])
-            labels.append(name)
+            shown = values[there] / (1024 if lines is size else 1)
+            axes.plot(contexts[there], shown, color=colour, marker=MARKERS[place % len(MARKERS)], label=name)
+            ends.append(shown[-1])
+            labels.append(name if there[-1] else f"{name} (to {tokens(contexts[there][-1])})")
             colours.append(colour)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(contexts, [_tokens(context) for context in contexts])
+        log_lengths(axes, contexts)
+        plain_log(axes)
         axes.grid(True)
         axes.set_xlabel("context, tokens")
         axes.set_ylabel(unit)
         axes.set_title(title)
         panels.append((axes, ends, labels, colours))
-    figure.get_layout_engine().execute(figure)
-    for axes, ends, labels, colours in panels:
-        label_ends(axes, ends, labels, colours)
+    label_panels(figure, panels)
     return figure
-
-
-def _tokens(context):
-    return f"{context / 1024:g}k" if context >= 1024 else f"{context:g}"

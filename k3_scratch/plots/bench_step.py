@@ -11,7 +11,7 @@ def step_parts(milliseconds, whole):
     """Look at the longest bars: that is where a faster part would help the whole step.
 
     milliseconds {part: float}   each kind of part measured alone, forward and backward
-    whole                        milliseconds of the whole step; what the parts leave is drawn as the rest
+    whole                        milliseconds of the whole step; if the parts leave something it is drawn as the rest
     Raises PlotError for an empty dict, numbers below 0 or a step that takes no time.
     """
     if not milliseconds:
@@ -20,8 +20,9 @@ def step_parts(milliseconds, whole):
     if values.min() < 0 or not whole > 0:
         raise PlotError(f"step_parts: milliseconds must be 0 or more and whole above 0, but {values.min():g} "
                         f"and {whole:g} came")
-    rest = max(0.0, whole - values.sum())
-    bars = sorted(milliseconds.items(), key=lambda bar: -bar[1]) + [("rest", rest)]
+    bars = sorted(milliseconds.items(), key=lambda bar: -bar[1])
+    if whole > values.sum():
+        bars.append(("rest", whole - values.sum()))
 
     figure = new_figure(8.4, 1.3 + 0.34 * len(bars))
     axes = figure.add_subplot()

@@ -1,16 +1,7 @@
 """Time against the length of the sequence."""
 
-from k3_scratch.plots.style import (
-    DASHES,
-    MARKERS,
-    PETROFF10,
-    PlotError,
-    as_array,
-    label_ends,
-    need_rising,
-    new_figure,
-    styled,
-)
+from k3_scratch.plots.bench_axes import label_panels, log_lengths, plain_log
+from k3_scratch.plots.style import DASHES, MARKERS, PETROFF10, PlotError, as_array, need_rising, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 
@@ -47,15 +38,12 @@ def time_against_length(lengths, milliseconds, slopes):
             ends.append(values[-1])
             labels.append(f"{name}, T^{slopes[panel][name]:.2f}")
             colours.append(colour)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(lengths, [f"{length:g}" for length in lengths])
+        log_lengths(axes, lengths)
+        plain_log(axes)
         axes.grid(True)
         axes.set_xlabel("T, tokens")
         axes.set_ylabel("milliseconds, one thread")
         axes.set_title(panel)
         panels.append((axes, ends, labels, colours))
-    figure.get_layout_engine().execute(figure)
-    for axes, ends, labels, colours in panels:
-        label_ends(axes, ends, labels, colours)
+    label_panels(figure, panels)
     return figure

@@ -14,7 +14,7 @@ from k3_scratch.reference.delta_rule_backward import delta_recurrent_backward
 from k3_scratch.reference.kda_backward import kda_recurrent_backward
 
 LENGTHS = (0, 1, 2, 15, 16, 17, 63, 64, 65, 200)
-CHUNKS = (1, 2, 3, 16, 20, 31, 32, 33, 64, None)
+CHUNKS = (1, 3, 16, 20, 31, 32, 64, None)
 BOTH = pytest.mark.parametrize("form", [kda_recurrent, kda_chunk])
 
 

@@ -113,6 +113,9 @@ def test_a_pad_neither_writes_nor_decays_nor_enters_the_convolution(name):
     assert relative_error(y[:1, 3:], bare) <= 1e-12
     assert relative_error(cache.state[:1], solo.state) <= 1e-12
     assert relative_error(cache.tail[:1], solo.tail) <= 1e-12
+    before = cache.state
+    layer(x[:, :3], cache, mask=torch.zeros(2, 3, dtype=torch.bool))             # nothing but pads
+    assert torch.equal(cache.state, before)
 
 
 @pytest.mark.parametrize("T", [0, 1, 5])

@@ -22,7 +22,7 @@ def options(text_file):
     """options(**changes): a run of a few short steps on the text; corpus=True: on the corpus."""
     def make(corpus=False, **changes):
         small = {"steps": 9, "batch_size": 2, "validate_every": 5, "validation_rows": 1, "test_rows": 1,
-                 "exact_examples": 1, "checkpoint_every": 4, "learning_rate": 0.004}
+                 "exact_examples": 1, "checkpoint_every": 4, "learning_rate": 0.004, "shards": 1}
         if not corpus:
             small |= {"text": str(text_file), "length": 16}
         return dataclasses.replace(TrainOptions(), **{**small, **changes})

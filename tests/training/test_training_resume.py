@@ -7,11 +7,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from k3_scratch.config import preset
 from k3_scratch.training.checkpoint import CheckpointError, load_checkpoint
 from k3_scratch.training.loop import Interrupted, Trainer
 from k3_scratch.training.run_folder import RunError
 
+SMALL = preset("nano").replace(num_layers=2, attn_res_block_size=1)      # one layer of each kind
 TIMES = ("train_seconds", "tokens_per_second", "peak_memory_bytes")
+
+
+@pytest.fixture
+def trainer(trainer):
+    """The fixture of this folder, with a smaller model."""
+    return lambda name="run", **changes: trainer(name, **{"config": SMALL, **changes})
 
 
 def results(folder):
@@ -50,7 +58,7 @@ def act_at(monkeypatch, step, act):
     (6, {}),                                                              # not a multiple of checkpoint_every = 4
     (4, {}),                                                              # at a checkpoint
     (5, {}),                                                              # at a validation
-    (1, {"corpus": True, "recompute": True}),
+    (1, {"corpus": True, "recompute": True, "shards": 2, "steps": 4}),
     (3, {"optimizer": "adamw", "checkpoint_every": 100}),                 # before any checkpoint
     (7, {"batch_size": 5, "shards": 3}),
 ])
@@ -189,9 +197,8 @@ def test_an_unfinished_run_with_other_options_is_refused(changes, message, unfin
 
 
 def test_an_unfinished_run_of_another_model_is_refused(unfinished, trainer):
-    trained = trainer().config
     with pytest.raises(RunError, match="num_experts is 6 there and 7 now"):
-        trainer(config=trained.replace(num_experts=7))
+        trainer(config=SMALL.replace(num_experts=7))
 
 
 @pytest.mark.parametrize("keep", [0, 100, 0.5, 0.99])
@@ -211,7 +218,7 @@ def test_a_checkpoint_of_something_else_is_named_in_one_line(kind, unfinished, t
     file = unfinished / "checkpoint.pt"
     contents = torch.load(file)
     if kind == "another model":
-        other = trainer("other", config=trainer("same").config.replace(hidden_size=32))
+        other = trainer("other", config=SMALL.replace(hidden_size=32))
         contents["model"] = other.model.state_dict()
     elif kind == "no model":
         del contents["model"]
