@@ -19,6 +19,9 @@ def main(arguments=None):
     parsed = parser.parse_args(arguments)
     try:
         return parsed.run(parsed) or 0
+    except KeyboardInterrupt:
+        print("k3: stopped", file=sys.stderr)
+        return 130
     except (ValueError, RuntimeError, OSError) as error:
         if type(error) is RuntimeError:                                  # PyTorch's own: a fault of ours, shown whole
             raise

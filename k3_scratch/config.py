@@ -6,6 +6,7 @@ from the fields alone. Sources: released config of moonshotai/Kimi-K3; Kimi Line
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class VisionConfig:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            _need_integer(self, field.name, 1)
+            _need_integer(self, field.name, 1, "vision.")
 
 
 @dataclass(frozen=True)
@@ -207,17 +208,17 @@ def _is_integer(value):
 
 
 def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _need_integer(config, name, least):
+def _need_integer(config, name, least, prefix=""):
     value = getattr(config, name)
-    _need(config, name, _is_integer(value) and value >= least, f"a whole number, at least {least}")
+    _need(config, name, _is_integer(value) and value >= least, f"a whole number, at least {least}", prefix)
 
 
-def _need(config, name, condition, wanted):
+def _need(config, name, condition, wanted, prefix=""):
     if not condition:
-        raise ConfigError(f"{name} must be {wanted}, but {getattr(config, name)!r} came")
+        raise ConfigError(f"{prefix}{name} must be {wanted}, but {getattr(config, name)!r} came")
 
 
 # The main job: the whole architecture at the size that a laptop trains in minutes. 4 sublayers = 2 layers per block.

@@ -1,5 +1,7 @@
 """Continue prompts: greedy or sampled, batched, with the cache."""
 
+from contextlib import contextmanager
+
 import torch
 
 from k3_scratch.tasks.vocabulary import PAD
@@ -19,53 +21,64 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
     """
     single = len(prompt_ids) > 0 and not hasattr(prompt_ids[0], "__len__")
     prompts = [list(map(int, prompt)) for prompt in ([prompt_ids] if single else prompt_ids)]
-    _check(prompts, max_new_tokens, temperature, top_k, top_p)
+    _check(prompts, max_new_tokens, temperature, top_k, top_p, seed)
     device = model.embed_tokens.weight.device
     generator = torch.Generator(device="cpu").manual_seed(seed)
     longest = max(map(len, prompts))
     filler = PAD if model.config.vocab_size > PAD else 0
     tokens = torch.tensor([[filler] * (longest - len(p)) + p for p in prompts], device=device)
     mask = torch.tensor([[False] * (longest - len(p)) + [True] * len(p) for p in prompts], device=device)
-    was_training = model.training
-    model.eval()
     cache = model.new_cache(len(prompts))
     outputs, running = [[] for _ in prompts], [True] * len(prompts)
-    logits = model(tokens, cache, mask=None if mask.all() else mask)[:, -1]
-    for i in range(max_new_tokens):
-        chosen = _choose(logits, temperature, top_k, top_p, generator)
-        for row, token in enumerate(chosen.tolist()):
-            if running[row]:
-                outputs[row].append(token)
-                running[row] = token not in stop_tokens
-        if not any(running) or i + 1 == max_new_tokens:
-            break
-        logits = model(chosen.unsqueeze(1).to(device), cache)[:, -1]
-    model.train(was_training)
+    with _evaluating(model):
+        logits = model(tokens, cache, mask=None if mask.all() else mask)[:, -1]
+        for i in range(max_new_tokens):
+            chosen = _choose(logits, temperature, top_k, top_p, generator)
+            for row, token in enumerate(chosen.tolist()):
+                if running[row]:
+                    outputs[row].append(token)
+                    running[row] = token not in stop_tokens
+            if not any(running) or i + 1 == max_new_tokens:
+                break
+            logits = model(chosen.unsqueeze(1).to(device), cache)[:, -1]
     return outputs[0] if single else outputs
+
+
+@contextmanager
+def _evaluating(model):
+    """Evaluation mode inside, the model's own mode again afterwards, whatever happens."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def _choose(logits, temperature, top_k, top_p, generator):
     """The next token of each row.                                                              [B, vocab] -> [B]"""
     if temperature == 0:
         return logits.argmax(-1)
-    logits = logits.float().cpu() / temperature
+    logits = logits.double().cpu()
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature      # at most 0: no temperature overflows
     if top_k is not None:
-        least = logits.topk(min(top_k, logits.shape[-1]), -1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
+        kept = logits.topk(min(top_k, logits.shape[-1]), -1).indices
+        logits = logits.masked_fill(torch.ones_like(logits, dtype=torch.bool).scatter(-1, kept, False), -torch.inf)
     if top_p is not None:
-        probabilities, order = logits.softmax(-1).sort(-1, descending=True, stable=True)
+        probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
         beyond = probabilities.cumsum(-1) - probabilities >= top_p       # enough probability comes before this token
         logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
 
 
-def _check(prompts, max_new_tokens, temperature, top_k, top_p):
+def _check(prompts, max_new_tokens, temperature, top_k, top_p, seed):
     if not prompts or not all(prompts):
         raise ValueError("generate: prompt_ids must be one prompt or a list of prompts, none of them empty")
     for name, value, fits, wanted in (
             ("max_new_tokens", max_new_tokens, max_new_tokens >= 1, "at least 1"),
             ("temperature", temperature, temperature >= 0, "0 (greedy) or above"),
             ("top_k", top_k, top_k is None or top_k >= 1, "None or at least 1"),
-            ("top_p", top_p, top_p is None or 0 < top_p <= 1, "None or above 0 and at most 1")):
+            ("top_p", top_p, top_p is None or 0 < top_p <= 1, "None or above 0 and at most 1"),
+            ("seed", seed, 0 <= seed < 2 ** 63, "from 0 on, below 2^63")):
         if not fits:
             raise ValueError(f"generate: {name} must be {wanted}, but {value} came")

@@ -1,7 +1,7 @@
 """Shape contracts in letters, checked when a function runs, with errors that teach.
 
 A contract is a text such as ``"B T H K"``. Every letter that occurs twice must have the same size twice; a number must
-be that size exactly; a leading ``...`` stands for any number of batch axes, which must agree between the arguments.
+be that size exactly; one ``...`` stands for any number of batch axes, which must agree between the arguments.
 
     >>> import numpy as np
     >>> check_shapes("write", k=(np.zeros((3, 5)), "H K"), v=(np.zeros((3, 2)), "H V"))
@@ -29,12 +29,12 @@ def check_shapes(function, /, **arguments):
             raise ShapeError(f"{function}: {name} must be an array of shape {_brackets(contract.split())}, "
                              f"but a {type(array).__name__} came")
         shape, letters = tuple(array.shape), contract.split()
-        if letters[:1] == ["..."]:
-            letters = letters[1:]
-            batch = shape[:len(shape) - len(letters)] if len(shape) >= len(letters) else None
-            if batch is None or sizes.setdefault("...", batch) != batch:
-                raise ShapeError(_message(function, name, ["...", *letters], shape, sizes))
-            shape = shape[len(batch):]
+        if "..." in letters:
+            start, many = letters.index("..."), len(shape) - (len(letters) - 1)
+            batch = shape[start:start + many]
+            if many < 0 or sizes.setdefault("...", batch) != batch:
+                raise ShapeError(_message(function, name, letters, shape, sizes))
+            letters, shape = letters[:start] + letters[start + 1:], shape[:start] + shape[start + many:]
         if len(shape) != len(letters) or not all(_fits(letter, size, sizes)
                                                  for letter, size in zip(letters, shape, strict=True)):
             raise ShapeError(_message(function, name, contract.split(), tuple(array.shape), sizes))

@@ -21,6 +21,7 @@ def add_config_arguments(parser, default="mini"):
 
 
 def chosen_config(arguments):
+    """The configuration that --config or --preset names."""
     return K3Config.from_json(arguments.config) if arguments.config else preset(arguments.preset)
 
 

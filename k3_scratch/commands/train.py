@@ -1,5 +1,6 @@
 """`k3 train`: train a model, draw its pictures, show what it can do."""
 
+import re
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from k3_scratch.accounting import count_parameters
 from k3_scratch.analysis.decay import mean_decay
 from k3_scratch.analysis.depth_attention import depth_attention
 from k3_scratch.analysis.magnitudes import magnitudes
@@ -21,6 +23,7 @@ from k3_scratch.training.loop import Interrupted, Trainer
 from k3_scratch.training.options import TrainOptions
 from k3_scratch.training.run_folder import RunError, RunFolder, load_model, read_json
 
+LARGEST = 200_000_000                              # parameters; beyond that memory runs out before anything is learnt
 _FLAGS = ("steps", "batch_size", "length", "learning_rate", "weight_decay", "seed", "validate_every",
           "checkpoint_every")
 
@@ -49,11 +52,17 @@ def add_to(subparsers):
 def run(arguments):
     config = chosen_config(arguments)
     name = Path(arguments.config).stem if arguments.config else arguments.preset
+    published = None if arguments.publish is None else arguments.publish or name
+    if published is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", published):
+        raise RunError(f"--publish must be letters, digits, - and _, but {published!r} came")
     folder = Path(arguments.out or Path("runs") / name)
     if RunFolder(folder).finished and not arguments.force:
         print(f"{folder} holds a finished run; nothing to do (--force trains it anew).")
         print(report(read_json(folder / "summary.json")))
     else:
+        total = count_parameters(config).total
+        if total > LARGEST:
+            raise RunError(f"{name} has {total:,} parameters; more than {LARGEST:,} are not trained here")
         options = TrainOptions(**{flag: getattr(arguments, flag)
                                   for flag in (*_FLAGS, "optimizer", "text", "balance", "recompute")})
         trainer = Trainer(config, options, folder, device=arguments.device, force=arguments.force,
@@ -69,8 +78,8 @@ def run(arguments):
         print(report(summary))
         print(samples(trainer.model, trainer.data))
         print(f"weights, metrics and {len(pictures)} pictures are in {folder}")
-    if arguments.publish is not None:
-        publish(folder, arguments.publish or name)
+    if published is not None:
+        publish(folder, published)
     return 0
 
 

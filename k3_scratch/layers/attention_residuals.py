@@ -15,7 +15,7 @@ def depth_mix(sources, query, norm_weight, eps=1e-5):
 
     sources [N, ..., D], query [D], norm_weight [D]  ->  mixed [..., D], weights [N, ...]
     """
-    check_shapes("depth_mix", sources=(sources, "... D"), query=(query, "D"), norm_weight=(norm_weight, "D"))
+    check_shapes("depth_mix", sources=(sources, "N ... D"), query=(query, "D"), norm_weight=(norm_weight, "D"))
     sources = [Source(v, eps) for v in sources]
     weights = mixing_weights(sources, query, norm_weight)
     return mixture(sources, weights), weights

@@ -12,6 +12,7 @@ import torch
 
 from k3_scratch.layers.kda_chunk import kda_chunk
 from k3_scratch.layers.kda_inputs import kda_inputs
+from k3_scratch.shapes import check_shapes
 
 __all__ = ["kda_chunk", "kda_recurrent", "kda_step"]
 
@@ -21,6 +22,8 @@ def kda_step(state, q, k, v, g, beta, *, scale=None):
 
     state [B, H, K, V]; q, k, g [B, H, K]; v [B, H, V]; beta [B, H]  ->  o [B, H, V], state [B, H, K, V]
     """
+    check_shapes("kda_step", state=(state, "B H K V"), q=(q, "B H K"), k=(k, "B H K"), v=(v, "B H V"), g=(g, "B H K"),
+                 beta=(beta, "B H"))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     state = g.exp().unsqueeze(-1) * state                                # decay            [B, H, K, V]
     error = v - (k.unsqueeze(-2) @ state).squeeze(-2)                    # what v is not yet     [B, H, V]

@@ -3,7 +3,7 @@
 K3 report, Stable LatentMoE; LatentMoE, arXiv 2601.18089. Without a latent (Kimi Linear) the experts read x itself.
 """
 
-import threading
+from contextvars import ContextVar
 
 import torch
 from torch import nn
@@ -14,6 +14,8 @@ from k3_scratch.layers.quantile_balancing import quantile_bias
 from k3_scratch.layers.rms_norm import RMSNorm
 from k3_scratch.layers.router import Router
 from k3_scratch.layers.situ import activation
+
+PART = ContextVar("PART", default=0)             # which part of a batch this thread works on, see training/shards.py
 
 
 class Experts(nn.Module):
@@ -31,8 +33,8 @@ class LatentMoE(nn.Module):
     """x [B, T, D] -> [B, T, D]; x is the normed input of the sublayer.
 
     While training it keeps what the balancing needs of the last batch: `observed_scores` [m, E], `expert_counts` [E].
-    A forward pass overwrites what its thread observed before, so one that is repeated by recomputation counts once;
-    what several threads saw of one batch is put together.
+    A forward pass overwrites what was observed of the same part before, so one that is repeated by recomputation counts
+    once; the parts of one batch (`PART`) are put together.
     """
 
     def __init__(self, config):
@@ -50,7 +52,7 @@ class LatentMoE(nn.Module):
             self.shared_experts = FeedForward(config, config.num_shared_experts * config.moe_intermediate_size)
         self.has_latent, self.has_norm = L is not None, config.moe_latent_norm
         self.has_shared = config.num_shared_experts > 0
-        self.observed = {}                                               # thread -> (scores [m, E], counts [E])
+        self.observed = {}                                               # part -> (scores [m, E], counts [E])
 
     def forward(self, x, mask=None):
         """mask [B, T] False at pads, which are not counted."""
@@ -70,7 +72,7 @@ class LatentMoE(nn.Module):
     def observe(self, experts, scores, mask):
         real = slice(None) if mask is None else mask
         counts = torch.bincount(experts[real].flatten(), minlength=scores.shape[-1])
-        self.observed[threading.get_ident()] = scores.detach()[real].flatten(0, -2), counts
+        self.observed[PART.get()] = scores.detach()[real].flatten(0, -2), counts
 
     def forget_observed(self):
         self.observed = {}
@@ -78,7 +80,7 @@ class LatentMoE(nn.Module):
     @property
     def observed_scores(self):
         """The router's scores of the last training batch, [m, E]; None before the first."""
-        return torch.cat([scores for scores, _ in self.observed.values()]) if self.observed else None
+        return torch.cat([self.observed[part][0] for part in sorted(self.observed)]) if self.observed else None
 
     @property
     def expert_counts(self):

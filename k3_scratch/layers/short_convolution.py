@@ -20,6 +20,8 @@ def short_convolution(x, weight, tail=None, *, documents=None):
     if tail is None:
         tail = x.new_zeros(B, taps - 1, P)
     check_shapes("short_convolution", x=(x, "B T P"), tail=(tail, f"B {taps - 1} P"))
+    if documents is not None:
+        check_shapes("short_convolution", x=(x, "B T P"), documents=(documents, "B T"))
     seen = torch.cat([tail.to(x.dtype), x], dim=1)                       # [B, taps - 1 + T, P]
     reach = None if documents is None else torch.stack([_same_document(documents, back) for back in range(taps)])
     return _Taps.apply(seen, weight, reach), seen[:, T:]

@@ -17,6 +17,7 @@ def depth_scores(sources, query, norm_weight, eps=1e-5):
 
     Sources are normed only here, for the comparison, so a source cannot win by being large. No 1/sqrt(D). N may be 0.
     """
+    check_shapes("depth_scores", sources=(sources, "N ... D"), query=(query, "D"), norm_weight=(norm_weight, "D"))
     mean_square = np.mean(sources * sources, axis=-1)                            # [N, ..., D] -> [N, ...]
     return sources @ (query * norm_weight) / np.sqrt(mean_square + eps)          # [N, ..., D] @ [D] -> [N, ...]
 

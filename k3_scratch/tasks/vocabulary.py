@@ -26,15 +26,20 @@ def decode(ids):
     """The text of `ids` (any iterable of whole numbers).
 
     Specials are shown by name; bytes that are not UTF-8 become the replacement character U+FFFD.
-    Raises ValueError for an id outside 0 ... 259.
+    Ids beyond the vocabulary, which a model with room for more may write, are shown as numbers. Raises ValueError for a
+    negative one.
 
     >>> decode([52, 55, 43, 195, 169, EOS])
     '47+é<eos>'
+    >>> decode([52, 1999])
+    '4<1999>'
     """
     out = bytearray()
     for token in ids:
-        need(0 <= token < VOCAB_SIZE, "ids", f"numbers from 0 to {VOCAB_SIZE - 1}", token)
-        if token in SPECIALS:
+        need(token >= 0, "ids", "numbers from 0 on", token)
+        if token >= VOCAB_SIZE:
+            out += f"<{token}>".encode()
+        elif token in SPECIALS:
             out += SPECIALS[token].encode()
         else:
             out.append(int(token))

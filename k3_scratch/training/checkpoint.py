@@ -22,6 +22,7 @@ def write_atomically(path, write):
 
 
 def write_text(path, text):
+    """`text` as UTF-8, atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 

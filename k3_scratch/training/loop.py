@@ -82,7 +82,7 @@ class Trainer:
                     if not self.quiet:
                         progress.write(_validation_line(self.step, entry), file=progress.fp)
                 self.folder.log(**entry)
-                if not last and (stop.is_set() or self.step % options.checkpoint_every == 0):
+                if last or stop.is_set() or self.step % options.checkpoint_every == 0:
                     self.save(began)
                 if stop.is_set() and not last:
                     raise Interrupted(self.step)
@@ -94,9 +94,11 @@ class Trainer:
         options, began = self.options, time.perf_counter()
         batch = self.data.batch(np.random.default_rng([options.seed, self.step]), options.batch_size)
         loss = gradient(batch)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
         if not (torch.isfinite(loss) and torch.isfinite(norm)):
             raise explain_not_finite(self.model, batch, self.step, loss.item(), self.device)
+        torch.nn.utils.clip_grads_with_norm_(parameters, options.clip, norm)
         rate = learning_rate(self.step, options.steps, options.learning_rate, options.warmup, options.final_rate)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -155,7 +157,8 @@ class Trainer:
                 optimizer.load_state_dict(state)
             self.step, self.seconds, self.counts = (checkpoint[name] for name in ("step", "seconds", "counts"))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"{self.folder.checkpoint}: not a checkpoint of this run ({error})") from error
+            reason = (str(error).splitlines() or ["no message"])[0]
+            raise CheckpointError(f"{self.folder.checkpoint}: not a checkpoint of this run ({reason})") from error
         self.folder.keep_metrics_until(self.step)
 
     def _no_counts(self):

@@ -39,9 +39,14 @@ class TrainOptions:
             self._need(name, _is_integer(value) and value >= 1, "a whole number, at least 1")
         self._need("seed", _is_integer(self.seed) and 0 <= self.seed < 2 ** 63, "a whole number from 0 on")
         for name in ("learning_rate", "clip"):
-            self._need(name, 0 < getattr(self, name) < float("inf"), "a number above 0")
+            value = getattr(self, name)
+            self._need(name, _is_number(value) and 0 < value <= 1e3, "a number above 0 and at most 1000")
         for name in ("warmup", "final_rate", "weight_decay"):
-            self._need(name, 0 <= getattr(self, name) <= 1, "a number from 0 to 1")
+            value = getattr(self, name)
+            self._need(name, _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+        for name in ("balance", "recompute"):
+            self._need(name, isinstance(getattr(self, name), bool), "true or false")
+        self._need("text", self.text is None or isinstance(self.text, str), "the path of a file, or null")
         self._need("optimizer", self.optimizer in ("muon", "adamw"), "muon or adamw")
 
     def _need(self, name, condition, wanted):
@@ -50,6 +55,10 @@ class TrainOptions:
 
     def to_dict(self):
         return dataclasses.asdict(self)
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_integer(value):

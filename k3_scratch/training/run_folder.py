@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from k3_scratch.config import ConfigError, K3Config
 from k3_scratch.model import K3
@@ -73,17 +73,20 @@ class RunFolder:
 
 
 def read_json(path):
-    """Raises RunError when `path` is no readable JSON."""
+    """The fields in a JSON file. Raises RunError when `path` is not readable JSON or holds something else."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        fields = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: not readable JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise RunError(f"{path}: wanted an object of fields, but it holds a {type(fields).__name__}")
+    return fields
 
 
 def save_weights(model, path):
     """All parameters and selection biases, as safetensors, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary))
+    write_atomically(path, lambda temporary: temporary.write_bytes(save(tensors)))
 
 
 def load_model(folder, device="cpu"):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from k3_scratch.layers.latent_moe import PART
 from k3_scratch.training.evaluate import batch_loss
 
 
@@ -39,13 +40,14 @@ class ShardedGradient:
         parts = [part for part in parts if len(part.tokens)]             # fewer rows than shards
         shares = [len(part.tokens) / len(batch.tokens) for part in parts]
         run = map if self.pool is None else self.pool.map
-        results = list(run(self._one, parts, shares))
+        results = list(run(self._one, range(len(parts)), parts, shares))
         for parameter, gradients in zip(self.parameters, zip(*(g for _, g in results), strict=True), strict=True):
             there = [gradient for gradient in gradients if gradient is not None]
             parameter.grad = sum(there[1:], there[0]) if there else None
         return sum(loss for loss, _ in results)
 
-    def _one(self, part, share):
+    def _one(self, number, part, share):
         """Loss and gradients of a part, weighted by its share of the rows."""
+        PART.set(number)
         loss = batch_loss(self.model, part, self.device)[0] * share
         return loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True)

@@ -14,7 +14,7 @@ def explain_not_finite(model, batch, step, loss, device="cpu"):
     bad_weights = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
     if bad_weights:
         return NotFinite(f"step {step}: the parameter {bad_weights[0]} is not finite (and {len(bad_weights) - 1} "
-                         "others); the last checkpoint is good")
+                         "others); the last checkpoint, if there is one, is good")
     first = []
 
     def watch(name):
@@ -34,4 +34,5 @@ def explain_not_finite(model, batch, step, loss, device="cpu"):
         bad = [name for name, p in model.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
         where = (f"the forward pass is finite, the gradient of {bad[-1]} is not" if bad
                  else "only the loss or the gradient's norm itself overflowed")
-    return NotFinite(f"step {step}: loss {loss}; {where}. Try a smaller learning rate; the last checkpoint is good")
+    return NotFinite(f"step {step}: loss {loss}; {where}. Try a smaller learning rate; the last checkpoint, if there "
+                     "is one, is good")
