@@ -1,6 +1,7 @@
 """Files of a run: written whole or not at all, read back, and refused in one line when something is wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,11 +47,11 @@ def test_the_name_never_holds_a_half_written_file(tmp_path):
 
 
 def test_a_failing_save_of_the_weights_leaves_none(tmp_path, monkeypatch):
-    def broken(tensors, path):
-        path.write_bytes(b"half")
+    def broken(path, data):
+        path.write_text("half", encoding="utf-8")
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("k3_scratch.training.run_folder.save_file", broken)
+    monkeypatch.setattr(Path, "write_bytes", broken)
     with pytest.raises(OSError, match="No space"):
         save_weights(K3(preset("nano")), tmp_path / "model.safetensors")
     assert names(tmp_path) == []

@@ -52,8 +52,10 @@ def test_counts_are_whole_numbers_from_one(name, value):
 @pytest.mark.parametrize(("name", "value", "wanted"), [
     ("seed", -1, "a whole number from 0 on"), ("seed", 0.0, "a whole number from 0 on"),
     ("seed", 2 ** 63, "a whole number from 0 on"),
-    ("learning_rate", 0, "a number above 0"), ("learning_rate", float("inf"), "a number above 0"),
-    ("learning_rate", float("nan"), "a number above 0"), ("clip", -1.0, "a number above 0"),
+    ("learning_rate", 0, "a number above 0 and at most 1000"),
+    ("learning_rate", float("inf"), "a number above 0 and at most 1000"),
+    ("learning_rate", float("nan"), "a number above 0 and at most 1000"),
+    ("clip", -1.0, "a number above 0 and at most 1000"),
     ("warmup", 1.5, "a number from 0 to 1"), ("final_rate", -0.1, "a number from 0 to 1"),
     ("weight_decay", float("nan"), "a number from 0 to 1"), ("optimizer", "sgd", "muon or adamw"),
 ])
