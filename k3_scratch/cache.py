@@ -54,9 +54,10 @@ class K3Cache:
             raise CacheError(f"drop: a KDA state cannot give back its last {tokens} tokens: each write decayed and "
                              "overwrote what was there before. Take a snapshot() earlier and restore() it.")
         self.length -= tokens
-        for layer in self.layers:
-            if tokens:
-                layer.length -= tokens
+        for layer in self.layers if tokens else ():
+            layer.length -= tokens
+        if tokens:                                                       # perhaps only pads are left, or nothing
+            self.started = self.layers[0].real[:, :self.length].any(1) if self.length else None
 
     def nbytes(self):
         """Bytes in use: KDA states and convolution tails, and the MLA rows filled so far."""

@@ -154,6 +154,8 @@ class K3(nn.Module):
             raise ValueError("K3: images needs a model with a vision encoder, and this configuration has none")
         if documents is not None and cache is not None:
             raise ValueError("K3: documents packs whole sequences; it cannot be used together with a cache")
+        if cache is not None and self.training and torch.is_grad_enabled():
+            raise ValueError("K3: a cache holds numbers without gradients; use model.eval() or torch.no_grad() with it")
         if cache is not None and cache.batch_size != tokens.shape[0]:
             raise ShapeError(f"K3: the cache was made for batch {cache.batch_size}, "
                              f"but tokens has batch {tokens.shape[0]}")

@@ -33,7 +33,7 @@ class Source:
 
 def mixing_weights(sources, query, norm_weight):
     """[N] sources of [..., D] -> [N, ...], a softmax over N, without 1/sqrt(D)."""
-    direction = query * norm_weight
+    direction = raised(query) * raised(norm_weight)
     scores = [(raised(s.vector) @ direction.to(s.inverse_rms.dtype)) * s.inverse_rms for s in sources]
     return torch.stack(scores).softmax(0)
 

@@ -73,6 +73,12 @@ def _key_width(function, q, latent, shared_key, w_kvb, mask):
     if mask is not None:
         contracts["mask"] = (mask, "B T S")
     sizes = check_shapes(function, **contracts)
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"{function}: mask must be bool (True where a query may look), but {mask.dtype} came")
+    n = sizes["Q"] - sizes["r"]
+    if not 0 <= n <= sizes["M"]:
+        raise ValueError(f"{function}: q has Q = {sizes['Q']} channels, which leaves n = {n} for the latent part; "
+                         f"wanted 0 to {sizes['M']}, the rows per head of w_kvb")
     if sizes["T"] > sizes["S"]:
         raise ValueError(f"{function}: q has T = {sizes['T']} tokens, more than the S = {sizes['S']} cached positions")
-    return sizes["Q"] - sizes["r"]
+    return n

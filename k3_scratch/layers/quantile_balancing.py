@@ -18,6 +18,8 @@ def quantile_bias(scores, bias, k):
     """
     sizes = check_shapes("quantile_bias", scores=(scores, "m E"), bias=(bias, "E"))
     m, n = sizes["m"], sizes["E"]
+    if k < 1:
+        raise ValueError(f"quantile_bias: k must be at least 1, but {k} came")
     if m == 0 or k >= n:
         return bias.clone()
     threshold = (scores + bias).topk(k + 1, -1).values[:, -1:]           # alpha, the best score not chosen  [m, 1]
