@@ -185,7 +185,8 @@ def label_ends(axes, ends, labels, colours, *, size=9):
         axes.annotate(label, xy=(1.0, height), xytext=(1.035, place), xycoords="axes fraction",
                       textcoords="axes fraction", fontsize=size, color=darker(colour), va="center", ha="left",
                       fontweight="bold", clip_on=False, annotation_clip=False,
-                      arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 1})
+                      arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 1,
+                                  "relpos": (0.0, 0.5)})                 # from the label's left edge: crosses no other
 
 
 def edges(centres):
