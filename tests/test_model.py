@@ -128,6 +128,7 @@ def test_what_stands_at_a_pad_does_not_matter(name):
 
 @SOME
 @pytest.mark.parametrize("training", [True, False])
+@torch.no_grad()
 def test_no_tokens(name, training):
     config = variant(name)
     model = live_model(config).train(training)
@@ -351,6 +352,9 @@ def test_wrong_arguments(tokens, keywords, kind, text):
 
 def test_wrong_arguments_with_a_cache():
     model = K3(NANO)
+    with pytest.raises(ValueError, match=r"a cache holds numbers without gradients; use model.eval\(\) or torch.no_grad"):
+        model.train()(TOKENS, model.new_cache(2))
+    model.eval()
     with pytest.raises(ShapeError, match="K3: the cache was made for batch 3, but tokens has batch 2"):
         model(TOKENS, model.new_cache(3))
     with pytest.raises(ValueError, match="K3: documents packs whole sequences; it cannot be used together with"):
