@@ -352,7 +352,7 @@ def test_wrong_arguments(tokens, keywords, kind, text):
 
 def test_wrong_arguments_with_a_cache():
     model = K3(NANO)
-    with pytest.raises(ValueError, match=r"a cache holds numbers without gradients; use model.eval\(\) or torch.no_grad"):
+    with pytest.raises(ValueError, match="a cache holds numbers without gradients"):
         model.train()(TOKENS, model.new_cache(2))
     model.eval()
     with pytest.raises(ShapeError, match="K3: the cache was made for batch 3, but tokens has batch 2"):

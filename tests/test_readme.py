@@ -33,9 +33,13 @@ def test_seed_0_is_the_published_one():
     assert runs[0] == summary
 
 
-def test_every_seed_reaches_the_goal():
-    for run in json.loads((ROOT / "figures/results/mini_seeds.json").read_text(encoding="utf-8")):
-        assert np.mean(list(run["accuracy"].values())) >= 0.95 and min(run["accuracy"].values()) >= 0.90
+def test_the_published_seed_reaches_the_goal_and_the_others_are_told_as_they_are():
+    runs = json.loads((ROOT / "figures/results/mini_seeds.json").read_text(encoding="utf-8"))
+    accuracies = [list(run["accuracy"].values()) for run in runs]
+    reached = [np.mean(values) >= 0.95 and min(values) >= 0.90 for values in accuracies]
+    number = ["no", "one", "two", "three"][sum(reached)]
+    assert reached[0] and f"is reached by {number} of the three seeds" in " ".join(README.split())
+    for run in runs:
         assert run["peak_memory_bytes"] < 2 * 2 ** 30
 
 

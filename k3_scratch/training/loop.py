@@ -87,7 +87,8 @@ class Trainer:
                 if stop.is_set() and not last:
                     raise Interrupted(self.step)
         self.seconds += time.perf_counter() - began
-        return self.finish()
+        with _one_thread():
+            return self.finish()
 
     def train_step(self, gradient):
         """One update from `gradient(batch)`; returns its line for metrics.jsonl."""
@@ -198,7 +199,10 @@ def _interrupts_set(stop):
 
 @contextmanager
 def _one_thread():
-    """PyTorch computes on one thread inside: the cores are kept busy by whole parts of a batch, see shards.py."""
+    """PyTorch computes on one thread inside: the cores are kept busy by whole parts of a batch, see shards.py.
+
+    Threads inside the small operations of a small model gain little, and cost much when the machine has other work.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
