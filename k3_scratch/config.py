@@ -115,21 +115,21 @@ class K3Config:
                 _need_integer(self, name, 1)
         for name in ("rms_norm_eps", "l2_norm_eps", "latent_norm_eps", "routed_scaling_factor", "situ_beta",
                      "situ_linear_beta", "initializer_range", "dt_min", "dt_max"):
-            _need(self, name, _is_number(getattr(self, name)) and getattr(self, name) > 0, "a number above 0")
+            _need(self, name, is_number(getattr(self, name)) and getattr(self, name) > 0, "a number above 0")
         for name in ("use_full_rank_gate", "mla_output_gate", "moe_latent_norm"):
             _need(self, name, isinstance(getattr(self, name), bool), "true or false")
         for name, allowed in (("activation", ("situ", "swiglu")), ("checkpoint_dtype", ("float32", "bfloat16")),
                               ("expert_dtype", ("float32", "bfloat16", "mxfp4"))):
             _need(self, name, getattr(self, name) in allowed, "one of " + ", ".join(allowed))
         _need(self, "gate_lower_bound", self.gate_lower_bound is None
-              or (_is_number(self.gate_lower_bound) and self.gate_lower_bound < 0),
+              or (is_number(self.gate_lower_bound) and self.gate_lower_bound < 0),
               "a number below 0, or null (softplus)")
         _need(self, "dt_max", self.dt_max >= self.dt_min, f"at least dt_min = {self.dt_min}")
         _need(self, "first_k_dense", self.first_k_dense <= self.num_layers,
               f"at most num_layers = {self.num_layers}")
         _need(self, "num_experts_per_token", self.num_experts_per_token <= self.num_experts,
               f"at most num_experts = {self.num_experts}")
-        _need(self, "mla_layers", isinstance(self.mla_layers, tuple) and all(_is_integer(i) for i in self.mla_layers)
+        _need(self, "mla_layers", isinstance(self.mla_layers, tuple) and all(is_integer(i) for i in self.mla_layers)
               and list(self.mla_layers) == sorted(set(self.mla_layers))
               and all(0 <= i < self.num_layers for i in self.mla_layers),
               f"ascending layer numbers from 0 to {self.num_layers - 1}, each once")
@@ -203,17 +203,19 @@ def _from_fields(cls, fields, prefix=""):
     return cls(**fields)
 
 
-def _is_integer(value):
+def is_integer(value):
+    """A whole number, and not true or false."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value):
+def is_number(value):
+    """A finite number, and not true or false."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _need_integer(config, name, least, prefix=""):
     value = getattr(config, name)
-    _need(config, name, _is_integer(value) and value >= least, f"a whole number, at least {least}", prefix)
+    _need(config, name, is_integer(value) and value >= least, f"a whole number, at least {least}", prefix)
 
 
 def _need(config, name, condition, wanted, prefix=""):

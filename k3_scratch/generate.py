@@ -30,7 +30,7 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
     mask = torch.tensor([[False] * (longest - len(p)) + [True] * len(p) for p in prompts], device=device)
     cache = model.new_cache(len(prompts))
     outputs, running = [[] for _ in prompts], [True] * len(prompts)
-    with _evaluating(model):
+    with evaluating(model):
         logits = model(tokens, cache, mask=None if mask.all() else mask)[:, -1]
         for i in range(max_new_tokens):
             chosen = _choose(logits, temperature, top_k, top_p, generator)
@@ -45,7 +45,7 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
 
 
 @contextmanager
-def _evaluating(model):
+def evaluating(model):
     """Evaluation mode inside, the model's own mode again afterwards, whatever happens."""
     was_training = model.training
     model.eval()

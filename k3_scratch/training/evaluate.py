@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from k3_scratch.generate import generate
+from k3_scratch.generate import evaluating, generate
 from k3_scratch.tasks.batch import IGNORED
 from k3_scratch.tasks.corpus import FAMILIES
 from k3_scratch.tasks.vocabulary import encode
@@ -29,21 +29,19 @@ def accuracy(model, data, split, rows, seed=0, device="cpu"):
 
     data without families (plain text) has one entry, "text". The model is put back into the mode it was in.
     """
-    was_training = model.training
-    model.eval()
     right, losses = {}, []
-    for family in getattr(data, "families", ("text",)):
-        rng, hits, scored = np.random.default_rng([seed, 1]), 0, 0
-        for start in range(0, rows, 64):
-            part = data.batch(rng, min(64, rows - start), split, family if family in FAMILIES else None)
-            loss, logits = batch_loss(model, part, device)
-            learnt = part.targets != IGNORED
-            right_here = logits.argmax(-1).cpu().numpy() == part.targets[learnt]
-            hits += int(right_here[part.scored[learnt]].sum())
-            scored += int(part.scored.sum())
-            losses.append(loss.item())
-        right[family] = hits / scored
-    model.train(was_training)
+    with evaluating(model):
+        for family in getattr(data, "families", ("text",)):
+            rng, hits, scored = np.random.default_rng([seed, 1]), 0, 0
+            for start in range(0, rows, 64):
+                part = data.batch(rng, min(64, rows - start), split, family if family in FAMILIES else None)
+                loss, logits = batch_loss(model, part, device)
+                learnt = part.targets != IGNORED
+                right_here = logits.argmax(-1).cpu().numpy() == part.targets[learnt]
+                hits += int(right_here[part.scored[learnt]].sum())
+                scored += int(part.scored.sum())
+                losses.append(loss.item())
+            right[family] = hits / scored
     return right, float(np.mean(losses))
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 from dataclasses import dataclass
 
+from k3_scratch.config import is_integer, is_number
+
 
 class OptionsError(ValueError):
     """An option of a run is impossible; the message names it, what was wanted and what came."""
@@ -36,14 +38,14 @@ class TrainOptions:
         for name in ("steps", "batch_size", "length", "validate_every", "validation_rows", "test_rows",
                      "exact_examples", "checkpoint_every", "shards"):
             value = getattr(self, name)
-            self._need(name, _is_integer(value) and value >= 1, "a whole number, at least 1")
-        self._need("seed", _is_integer(self.seed) and 0 <= self.seed < 2 ** 63, "a whole number from 0 on")
+            self._need(name, is_integer(value) and value >= 1, "a whole number, at least 1")
+        self._need("seed", is_integer(self.seed) and 0 <= self.seed < 2 ** 63, "a whole number from 0 on")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
-            self._need(name, _is_number(value) and 0 < value <= 1e3, "a number above 0 and at most 1000")
+            self._need(name, is_number(value) and 0 < value <= 1e3, "a number above 0 and at most 1000")
         for name in ("warmup", "final_rate", "weight_decay"):
             value = getattr(self, name)
-            self._need(name, _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+            self._need(name, is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
         for name in ("balance", "recompute"):
             self._need(name, isinstance(getattr(self, name), bool), "true or false")
         self._need("text", self.text is None or isinstance(self.text, str), "the path of a file, or null")
@@ -55,11 +57,3 @@ class TrainOptions:
 
     def to_dict(self):
         return dataclasses.asdict(self)
-
-
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_integer(value):
-    return isinstance(value, int) and not isinstance(value, bool)
