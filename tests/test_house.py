@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "generate": {*MODEL_SIDE, "tasks.vocabulary"},
     "training": {"model", "cache", "generate", "tasks", "config", "layers"},
     "analysis": {"model", "layers", "reference"}, "serving": {*MODEL_SIDE, "reference"},
-    "export": {*MODEL_SIDE, "reference"},
+    "export": {*MODEL_SIDE, "reference", "tasks.vocabulary", "training.checkpoint"},
     "plots": {"config", "shapes"},
     "pretrained": {"training"},
     "course": EVERYTHING,                          # but NOT_FOR_THE_COURSE

@@ -1,0 +1,1 @@
+"""The model for other programs: Hugging Face directories, GGUF files, four-bit experts."""

@@ -1,0 +1,208 @@
+"""llama.cpp as a function of token numbers: loads a GGUF file and gives logits, a greedy continuation, and its tokens.
+
+It calls the C functions that the xllamacpp extension exports. Cache in float32, no flash attention: the defaults of
+llama.cpp (float16 cache) blur the logits by 0.07 and more. Only the fields set here need to lie where `_Context` says;
+that is checked when a file is loaded.
+"""
+
+import ctypes as c
+from pathlib import Path
+
+import numpy as np
+
+INSTALL = "pip install xllamacpp==2026.10.11549"
+F32, F16, FLASH_OFF, FLASH_AUTO = 0, 1, 0, -1
+
+
+class LlamaCppError(RuntimeError):
+    """llama.cpp is missing, is laid out otherwise than known here, or refused a file; the message carries its words."""
+
+
+class _Model(c.Structure):
+    """llama_model_params, passed on as it came; room for a longer one."""
+
+    _fields_ = [("opaque", c.c_uint64 * 32)]
+
+
+class _Context(c.Structure):
+    """llama_context_params; the names in front are set or compared, what follows is passed on as it came."""
+
+    _fields_ = [
+        *[(name, c.c_uint32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_rs_seq", "n_outputs_max")],
+        *[(name, c.c_int32) for name in ("n_threads", "n_threads_batch", "ctx_type", "rope_scaling", "pooling",
+                                         "attention", "flash_attn")],
+        ("rope_and_yarn", c.c_uint32 * 9), ("eval_callback", c.c_void_p * 2),
+        ("type_k", c.c_int32), ("type_v", c.c_int32), ("opaque", c.c_uint64 * 32)]
+
+
+class _Batch(c.Structure):
+    """llama_batch; null positions and sequences mean: one sequence, going on where it was."""
+
+    _fields_ = [("n_tokens", c.c_int32), ("token", c.POINTER(c.c_int32)), ("embd", c.c_void_p), ("pos", c.c_void_p),
+                ("n_seq_id", c.c_void_p), ("seq_id", c.c_void_p), ("logits", c.POINTER(c.c_int8))]
+
+
+_LOG = c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)
+_SIGNATURES = {                                  # name: (result, *arguments)
+    "llama_log_set": (None, _LOG, c.c_void_p),
+    "llama_backend_init": (None,),
+    "llama_model_default_params": (_Model,),
+    "llama_context_default_params": (_Context,),
+    "llama_model_load_from_file": (c.c_void_p, c.c_char_p, _Model),
+    "llama_init_from_model": (c.c_void_p, c.c_void_p, _Context),
+    "llama_model_free": (None, c.c_void_p),
+    "llama_free": (None, c.c_void_p),
+    "llama_n_ctx": (c.c_uint32, c.c_void_p),
+    "llama_n_batch": (c.c_uint32, c.c_void_p),
+    "llama_n_ubatch": (c.c_uint32, c.c_void_p),
+    "llama_n_threads": (c.c_int32, c.c_void_p),
+    "llama_get_memory": (c.c_void_p, c.c_void_p),
+    "llama_memory_clear": (None, c.c_void_p, c.c_bool),
+    "llama_decode": (c.c_int32, c.c_void_p, _Batch),
+    "llama_get_logits_ith": (c.POINTER(c.c_float), c.c_void_p, c.c_int32),
+    "llama_model_get_vocab": (c.c_void_p, c.c_void_p),
+    "llama_vocab_n_tokens": (c.c_int32, c.c_void_p),
+    "llama_tokenize": (c.c_int32, c.c_void_p, c.c_char_p, c.c_int32, c.POINTER(c.c_int32), c.c_int32, c.c_bool,
+                       c.c_bool),
+    "llama_detokenize": (c.c_int32, c.c_void_p, c.POINTER(c.c_int32), c.c_int32, c.c_char_p, c.c_int32, c.c_bool,
+                         c.c_bool),
+}
+_said, _library = [], []                         # what llama.cpp logged since a file was opened; the loaded library
+
+
+class LlamaCpp:
+    """One GGUF file, one sequence at a time. Use it in a `with` block or call `close`.
+
+    context   tokens there is room for
+    threads   threads of llama.cpp
+    """
+
+    def __init__(self, path, *, context=1024, threads=1):
+        self._model = self._context = None
+        self.lib = lib = library()
+        if not Path(path).is_file():
+            raise LlamaCppError(f"{path}: no such file")
+        _said.clear()
+        self._model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
+        if not self._model:
+            raise LlamaCppError(f"{path}: llama.cpp does not load it: {_reason()}")
+        parameters = _float32_context(lib.llama_context_default_params(), context, threads)
+        self._context = lib.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise LlamaCppError(f"{path}: llama.cpp makes no context: {_reason()}")
+        # it rounds the room up; the two other numbers tell whether the fields lie where this file thinks they do
+        read = lib.llama_n_batch(self._context), lib.llama_n_threads(self._context)
+        if lib.llama_n_ctx(self._context) < context or read != (context, threads):
+            raise LlamaCppError(f"this llama.cpp lays out llama_context_params otherwise: {INSTALL}")
+        self.vocab = lib.llama_model_get_vocab(self._model)
+        self.vocab_size = lib.llama_vocab_n_tokens(self.vocab)
+
+    def reset(self):
+        """Forget the sequence."""
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(self._context), True)
+
+    def feed(self, ids):
+        """Go on with `ids` in one batch: the logits after each of them.                    [T] -> float32 [T, vocab]"""
+        ids = list(map(int, ids))
+        tokens, wanted = (c.c_int32 * len(ids))(*ids), (c.c_int8 * len(ids))(*[1] * len(ids))
+        status = self.lib.llama_decode(self._context, _Batch(len(ids), tokens, None, None, None, None, wanted))
+        if status:
+            raise LlamaCppError(f"llama_decode gave {status} for {len(ids)} tokens: {_reason()}")
+        rows = [self.lib.llama_get_logits_ith(self._context, i) for i in range(len(ids))]
+        return np.stack([np.ctypeslib.as_array(row, (self.vocab_size,)).copy() for row in rows])
+
+    def logits(self, ids, lengths=None):
+        """The logits of a whole sequence from its start, `lengths` tokens a call (None: all at once), the rest in one.
+
+        lengths = [1] * len(ids) is token by token.                                        [T] -> float32 [T, vocab]
+        """
+        self.reset()
+        parts, start = [], 0
+        for length in [*(lengths or []), len(ids)]:
+            if start < len(ids):
+                parts.append(self.feed(ids[start:start + length]))
+            start += length
+        return np.concatenate(parts)
+
+    def greedy(self, ids, count):
+        """The `count` most likely next tokens, one after the other, fed token by token."""
+        self.reset()
+        written, fed = [], ids
+        for _ in range(count):
+            written.append(int(self.feed(fed)[-1].argmax()))
+            fed = written[-1:]
+        return written
+
+    def tokenize(self, text):
+        """llama.cpp's own token numbers of a text; control tokens are not looked for in it."""
+        raw = text.encode("utf-8")
+        tokens = (c.c_int32 * (len(raw) + 8))()
+        count = self.lib.llama_tokenize(self.vocab, raw, len(raw), tokens, len(tokens), True, False)
+        if count < 0:
+            raise LlamaCppError(f"llama_tokenize gave {count} for {text!r}")
+        return list(tokens[:count])
+
+    def detokenize(self, ids):
+        """The bytes that llama.cpp shows for token numbers."""
+        tokens, text = (c.c_int32 * len(ids))(*ids), c.create_string_buffer(16 * len(ids) + 16)
+        count = self.lib.llama_detokenize(self.vocab, tokens, len(ids), text, len(text), False, True)
+        if count < 0:
+            raise LlamaCppError(f"llama_detokenize gave {count}")
+        return text.raw[:count]
+
+    def close(self):
+        """Give the memory back."""
+        if self._context:
+            self.lib.llama_free(self._context)
+        if self._model:
+            self.lib.llama_model_free(self._model)
+        self._model = self._context = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def library():
+    """The C functions of llama.cpp inside the xllamacpp extension, silenced. LlamaCppError when it is not there."""
+    if not _library:
+        try:
+            import xllamacpp.xllamacpp as extension
+        except ImportError as error:
+            raise LlamaCppError(f"the xllamacpp package is needed: {INSTALL}") from error
+        lib = c.CDLL(extension.__file__)
+        for name, (result, *arguments) in _SIGNATURES.items():
+            if not hasattr(lib, name):
+                raise LlamaCppError(f"this build of xllamacpp does not export {name}: {INSTALL}")
+            function = getattr(lib, name)
+            function.restype, function.argtypes = result, arguments
+        lib.llama_log_set(_listen, None)
+        lib.llama_backend_init()
+        _library.append(lib)
+    return _library[0]
+
+
+@_LOG
+def _listen(level, text, _):
+    """Keep the lines in place of printing them."""
+    _said.append(text.decode("utf-8", errors="replace"))
+
+
+def _reason():
+    """The last lines that llama.cpp logged, in one."""
+    return " ".join("".join(_said).split("\n")[-4:]).strip() or "no message"
+
+
+def _float32_context(parameters, context, threads):
+    """The defaults, when they are the known ones, with a float32 cache and room for `context` tokens in one batch."""
+    p = parameters
+    known = (p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.flash_attn, p.type_k, p.type_v)
+    if known != (512, 2048, 512, 1, FLASH_AUTO, F16, F16):
+        raise LlamaCppError(f"this llama.cpp lays out llama_context_params otherwise (defaults {known}): {INSTALL}")
+    p.n_ctx = p.n_batch = p.n_ubatch = context
+    p.n_threads = p.n_threads_batch = threads
+    p.type_k = p.type_v = F32
+    p.flash_attn = FLASH_OFF
+    return p
