@@ -80,16 +80,18 @@ class KimiDeltaAttention(nn.Module):
         g, beta = self.decay(x), torch.sigmoid(raised(self.b_proj(x)))   # [B, T, H, K], [B, T, H]
         if mask is not None:
             g, beta = g * mask[..., None, None], beta * mask.unsqueeze(-1)
-        state = None if cache is None else cache.state
-        if x.shape[1] == 1 and state is not None:
-            o, state = kda_step(state, *(part.squeeze(1) for part in (q, k, raised(v), g, beta)))
-            o = o.unsqueeze(1)
-        else:
-            o, state = kda_chunk(q, k, v, g, beta, state, documents=documents)
+        o, state = self.recur(q, k, v, g, beta, None if cache is None else cache.state, documents)
         if cache is not None:
             cache.state = state.detach()
         gated = self.o_norm(o.to(x.dtype)) * torch.sigmoid(self.output_gate(x)).view_as(o)
         return self.o_proj(gated.flatten(2))                             # [B, T, H V] -> [B, T, D]
+
+    def recur(self, q, k, v, g, beta, state=None, documents=None):
+        """The recurrence: one step for one token, chunks for more. What `baselines/` puts another operator in for."""
+        if q.shape[1] == 1 and state is not None:
+            o, state = kda_step(state, *(part.squeeze(1) for part in (q, k, raised(v), g, beta)))
+            return o.unsqueeze(1), state
+        return kda_chunk(q, k, v, g, beta, state, documents=documents)
 
     def queries_keys_values(self, x, cache=None, mask=None, documents=None):
         """Project, convolve, SiLU; q and k to unit length.       [B, T, D] -> [B, T, H, K] twice, [B, T, H, V]"""
@@ -108,11 +110,15 @@ class KimiDeltaAttention(nn.Module):
 
     def decay(self, x):
         """g = log(alpha) <= 0, one per head and key channel.                            [B, T, D] -> [B, T, H, K]"""
-        z = raised(self.f_b_proj(self.f_a_proj(x))) + self.dt_bias
-        z = z.unflatten(-1, (self.config.num_heads, self.config.kda_key_dim))
+        z = self.decay_logits(x)
         if self.config.gate_lower_bound is None:
             return softplus_decay(z, self.A_log)
         return bounded_decay(z, self.A_log, self.config.gate_lower_bound)
+
+    def decay_logits(self, x):
+        """What `decay` bends into g, dt_bias added.                                     [B, T, D] -> [B, T, H, K]"""
+        z = raised(self.f_b_proj(self.f_a_proj(x))) + self.dt_bias
+        return z.unflatten(-1, (self.config.num_heads, self.config.kda_key_dim))
 
     def output_gate(self, x):
         """Logits of the output gate, full rank or through K channels.                   [B, T, D] -> [B, T, H V]"""
