@@ -25,16 +25,16 @@ NOT_FOR_THE_COURSE = ("lab", "bench")
 
 # What each part of the package may import of it. A part is a folder, or a file at the top; all may import themselves.
 MAY_IMPORT = {
-    "__init__": set(), "shapes": set(), "config": set(), "tasks": set(),
+    "__init__": set(), "shapes": set(), "config": set(), "files": set(), "tasks": set(),
     "reference": {"shapes"},
     "layers": {"config", "shapes"},
     "baselines": {"layers", "config", "shapes"},
     "cache": {"layers", "config", "shapes", "accounting"}, "accounting": {"layers", "config", "shapes", "cache"},
     "model": {"layers", "config", "shapes", "cache", "accounting"},
     "generate": {*MODEL_SIDE, "tasks.vocabulary"},
-    "training": {"model", "cache", "generate", "tasks", "config", "layers"},
+    "training": {"model", "cache", "generate", "tasks", "config", "layers", "files"},
     "analysis": {"model", "layers", "reference"}, "serving": {*MODEL_SIDE, "reference"},
-    "export": {*MODEL_SIDE, "reference", "tasks.vocabulary", "training.checkpoint"},
+    "export": {*MODEL_SIDE, "reference", "files", "tasks.vocabulary"},
     "plots": {"config", "shapes"},
     "pretrained": {"training"},
     "course": EVERYTHING,                          # but NOT_FOR_THE_COURSE

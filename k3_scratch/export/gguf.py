@@ -3,16 +3,16 @@
 Beside llama.cpp's own keys the file carries two of ours: the configuration, and a digest of each tensor as written.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 
 from k3_scratch.config import ConfigError, K3Config
+from k3_scratch.export import files
 from k3_scratch.export.gguf_keys import ARCHITECTURE, GGUFError, gguf_keys, remarks
 from k3_scratch.export.gguf_tensors import check_tensors, gguf_shapes, gguf_tensors
-from k3_scratch.training.checkpoint import write_atomically
+from k3_scratch.files import write_atomically
 
 CONFIG, RECORD = "k3_scratch.config", "k3_scratch.tensors"
 INSTALL = "pip install gguf==0.19.0"
@@ -90,7 +90,7 @@ def read_gguf(path):
 
 def digest(x):
     """SHA-256 of the contiguous little-endian bytes of an array, in hex."""
-    return hashlib.sha256(np.ascontiguousarray(x, x.dtype.newbyteorder("<")).tobytes()).hexdigest()
+    return files.digest(np.ascontiguousarray(x, x.dtype.newbyteorder("<")).tobytes())
 
 
 def package():

@@ -1,29 +1,14 @@
-"""Checkpoints that cannot be half-written: to a temporary name, then moved."""
-
-import os
-from pathlib import Path
+"""Checkpoints that cannot be half-written."""
 
 import torch
+
+from k3_scratch.files import write_atomically, write_text
+
+__all__ = ["CheckpointError", "load_checkpoint", "save_checkpoint", "write_atomically", "write_text"]
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read or does not fit; the message names the file."""
-
-
-def write_atomically(path, write):
-    """Call write(temporary path) and move the result to `path`; on any error nothing is left behind."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path, text):
-    """`text` as UTF-8, atomically."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def save_checkpoint(path, contents):
