@@ -1,5 +1,6 @@
 """What every writer and reader of exports needs: the error, digests, and folders that appear whole or not at all."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -31,6 +32,7 @@ def write_folder(folder, write, *, mine, force=False):
     """
     folder = Path(folder).resolve()
     _refuse(folder, mine, force)
+    made = [parent for parent in folder.parents if not parent.exists()]  # the inner ones first
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     earlier = folder.with_name(f".{folder.name}.{os.getpid()}.old")
@@ -45,6 +47,10 @@ def write_folder(folder, write, *, mine, force=False):
             os.replace(earlier, folder)
         for left in (temporary, earlier):
             shutil.rmtree(left, ignore_errors=True)
+        if not folder.exists():
+            for parent in made:
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
 
 
 def _refuse(folder, mine, force):

@@ -119,13 +119,14 @@ def _differences(wanted, found):
     }
     if len(widths) > 1:
         lists["wrong dtype"].append(f"the matrices have several dtypes, {', '.join(sorted(widths))}")
-    return "; ".join(f"{title}: {_short(names)}" for title, names in lists.items() if names)
+    return "; ".join(f"{title}: {short(names)}" for title, names in lists.items() if names)
 
 
 def _dtypes(place, plain):
     return "U8" if place.packed else "F32 or F64" if place.wide else plain if plain in FLOATS else " or ".join(FLOATS)
 
 
-def _short(names, most=8):
+def short(names, most=8):
+    """Names in one line, the first few of a long list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

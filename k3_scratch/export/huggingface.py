@@ -1,6 +1,6 @@
 """A folder in the released layout of Hugging Face: `config.json` and `model.safetensors`, and back to our model.
 
-A third file, `k3_export.json`, holds a digest of everything that was written, for `k3 verify`; other programs ignore it.
+A third file, `k3_export.json`, holds digests of what was written, for `k3 verify`; other programs ignore it.
 """
 
 import json
