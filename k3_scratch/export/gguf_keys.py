@@ -56,7 +56,8 @@ def refuse_unfit(config):
             ("use_full_rank_gate", c.use_full_rank_gate, "true"),
             ("attn_res_block_size", c.attn_res_block_size is not None, "a number (attention residuals)"),
             ("moe_latent_size", c.moe_latent_size is not None, "a number (experts in a latent space)"),
-            ("activation", c.activation == "situ", "'situ'")):
+            ("activation", c.activation == "situ", "'situ'"),
+            ("mla_layers", 0 < len(c.mla_layers) < c.num_layers, "some layers and not all (llama.cpp aborts)")):
         if not fits:
             raise GGUFError(f"{name} must be {wanted} in a {ARCHITECTURE} GGUF, but {getattr(c, name)!r} came")
 

@@ -1,17 +1,18 @@
 """llama.cpp as a function of token numbers: loads a GGUF file and gives logits, a greedy continuation, and its tokens.
 
-It calls the C functions that the xllamacpp extension exports. Cache in float32, no flash attention: the defaults of
-llama.cpp (float16 cache) blur the logits by 0.07 and more. Only the fields set here need to lie where `_Context` says;
-that is checked when a file is loaded.
+It calls the C functions that the xllamacpp extension exports. The cache is float32 and flash attention is off: with
+llama.cpp's defaults the logits of a K3 part from ours by 1e-3 to 1. Where the fields of its parameters lie depends on
+the version, so the defaults are compared on the way in, and on the way out what llama.cpp says it was given.
 """
 
 import ctypes as c
+import re
 from pathlib import Path
 
 import numpy as np
 
 INSTALL = "pip install xllamacpp==2026.10.11549"
-F32, F16, FLASH_OFF, FLASH_AUTO = 0, 1, 0, -1
+F32, F16, FLASH_OFF, AUTO, ERROR = 0, 1, 0, -1, 4
 
 
 class LlamaCppError(RuntimeError):
@@ -28,10 +29,10 @@ class _Context(c.Structure):
     """llama_context_params; the names in front are set or compared, what follows is passed on as it came."""
 
     _fields_ = [
-        *[(name, c.c_uint32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_rs_seq", "n_outputs_max")],
-        *[(name, c.c_int32) for name in ("n_threads", "n_threads_batch", "ctx_type", "rope_scaling", "pooling",
+        *[(name, c.c_int32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")], ("more_sizes", c.c_int32 * 3),
+        *[(name, c.c_int32) for name in ("n_threads", "n_threads_batch", "kind", "rope_scaling", "pooling",
                                          "attention", "flash_attn")],
-        ("rope_and_yarn", c.c_uint32 * 9), ("eval_callback", c.c_void_p * 2),
+        ("rope_and_yarn", c.c_uint32 * 8), ("eval_callback", c.c_void_p * 2),
         ("type_k", c.c_int32), ("type_v", c.c_int32), ("opaque", c.c_uint64 * 32)]
 
 
@@ -54,7 +55,6 @@ _SIGNATURES = {                                  # name: (result, *arguments)
     "llama_free": (None, c.c_void_p),
     "llama_n_ctx": (c.c_uint32, c.c_void_p),
     "llama_n_batch": (c.c_uint32, c.c_void_p),
-    "llama_n_ubatch": (c.c_uint32, c.c_void_p),
     "llama_n_threads": (c.c_int32, c.c_void_p),
     "llama_get_memory": (c.c_void_p, c.c_void_p),
     "llama_memory_clear": (None, c.c_void_p, c.c_bool),
@@ -83,17 +83,15 @@ class LlamaCpp:
         if not Path(path).is_file():
             raise LlamaCppError(f"{path}: no such file")
         _said.clear()
+        parameters = _float32_context(lib.llama_context_default_params(), context, threads)
         self._model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
         if not self._model:
             raise LlamaCppError(f"{path}: llama.cpp does not load it: {_reason()}")
-        parameters = _float32_context(lib.llama_context_default_params(), context, threads)
         self._context = lib.llama_init_from_model(self._model, parameters)
         if not self._context:
+            self.close()
             raise LlamaCppError(f"{path}: llama.cpp makes no context: {_reason()}")
-        # it rounds the room up; the two other numbers tell whether the fields lie where this file thinks they do
-        read = lib.llama_n_batch(self._context), lib.llama_n_threads(self._context)
-        if lib.llama_n_ctx(self._context) < context or read != (context, threads):
-            raise LlamaCppError(f"this llama.cpp lays out llama_context_params otherwise: {INSTALL}")
+        _check_context(lib, self._context, context, threads)
         self.vocab = lib.llama_model_get_vocab(self._model)
         self.vocab_size = lib.llama_vocab_n_tokens(self.vocab)
 
@@ -187,22 +185,31 @@ def library():
 @_LOG
 def _listen(level, text, _):
     """Keep the lines in place of printing them."""
-    _said.append(text.decode("utf-8", errors="replace"))
+    _said.append((level, text.decode("utf-8", errors="replace")))
 
 
 def _reason():
-    """The last lines that llama.cpp logged, in one."""
-    return " ".join("".join(_said).split("\n")[-4:]).strip() or "no message"
+    """The errors that llama.cpp logged, in one line."""
+    return " ".join(text.strip() for level, text in _said if level == ERROR) or "no message"
 
 
 def _float32_context(parameters, context, threads):
     """The defaults, when they are the known ones, with a float32 cache and room for `context` tokens in one batch."""
     p = parameters
-    known = (p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.flash_attn, p.type_k, p.type_v)
-    if known != (512, 2048, 512, 1, FLASH_AUTO, F16, F16):
-        raise LlamaCppError(f"this llama.cpp lays out llama_context_params otherwise (defaults {known}): {INSTALL}")
-    p.n_ctx = p.n_batch = p.n_ubatch = context
+    given = (p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.n_threads, p.n_threads_batch, p.kind, p.rope_scaling,
+             p.pooling, p.attention, p.flash_attn, p.type_k, p.type_v)
+    if given != (512, 2048, 512, 1, 4, 4, 0, AUTO, AUTO, AUTO, AUTO, F16, F16):
+        raise LlamaCppError(f"this llama.cpp lays out llama_context_params otherwise (defaults {given}): {INSTALL}")
+    p.n_ctx = p.n_batch = context
     p.n_threads = p.n_threads_batch = threads
     p.type_k = p.type_v = F32
     p.flash_attn = FLASH_OFF
     return p
+
+
+def _check_context(lib, made, context, threads):
+    """Ask the context, and its log, whether it took what was asked for."""
+    log = "".join(text for _, text in _said)
+    if not (lib.llama_n_ctx(made) >= context == lib.llama_n_batch(made) and lib.llama_n_threads(made) == threads
+            and re.search(r"flash_attn += disabled", log) and re.search(r"K \(f32\)", log)):
+        raise LlamaCppError(f"this llama.cpp does not take a float32 cache without flash attention: {INSTALL}")
