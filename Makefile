@@ -1,6 +1,8 @@
 # make train   set everything up and train the miniature (minutes)
 # make test    set everything up and run all tests
 # make bench   set everything up and measure speed against peers (minutes)
+# make lab     set everything up and open the notebooks in JupyterLab
+# make notebooks  build the notebooks again whose sources have changed (authors)
 # make figures draw the pictures of README again
 # make venv    only set up; put PyTorch's CPU build into .venv before `make train` if you want it, see README
 
@@ -9,7 +11,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 JOBS   ?= 2
 
-.PHONY: venv train test bench figures clean
+.PHONY: venv train test lab notebooks bench figures clean
 
 train: $(VENV)/.course
 	$(PY) -m k3_scratch train --preset mini --out runs/mini
@@ -17,6 +19,12 @@ train: $(VENV)/.course
 test: $(VENV)/.tests
 	$(PY) -m ruff check .
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=95
+
+lab: $(VENV)/.course
+	$(PY) -m jupyterlab notebooks
+
+notebooks: $(VENV)/.tests
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m k3_scratch notebooks
 
 figures: $(VENV)/.course
 	$(PY) -m k3_scratch figures

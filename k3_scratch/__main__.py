@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from k3_scratch import __version__
-from k3_scratch.commands import bench, count, figures, sample, train
+from k3_scratch.commands import bench, count, export, figures, notebooks, sample, train, verify
 
-COMMANDS = (train, sample, count, figures, bench)
+COMMANDS = (train, sample, count, export, verify, figures, notebooks, bench)
 
 
 def main(arguments=None):
