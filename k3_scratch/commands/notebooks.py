@@ -14,7 +14,7 @@ def add_to(subparsers):
 
 def run(arguments):
     try:
-        from k3_scratch.course import build               # here: authors have jupytext, readers need not
+        from k3_scratch.course import build  # here: authors have jupytext, readers need not
     except ImportError as error:
         raise ValueError(f"building notebooks needs {error.name}: pip install -r requirements-tests.txt") from error
     reasons = {pair: build.stale(pair) for pair in build.plan(arguments.names)}

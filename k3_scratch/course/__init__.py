@@ -22,8 +22,8 @@ guide. What to copy: `notebooks/src/01_delta_rule_rnn.py` with `course/checks/ch
 
 **Cells** begin with `# %%` (code) or `# %% [markdown]`. The first is markdown, `# 01 · The delta-rule RNN` and the
 opening question; below the title the builder puts minutes, objectives, needs. The second is the one cell that imports
-(all imports; seeds are arguments, no global state). The last is markdown, the summary; the builder adds the links to the
-chapters before and after. Code cells have at most 25 lines, no magics, no shell, and give the same when run twice.
+(all imports; seeds are arguments, no global state). The last is markdown, the summary; the builder adds the links to
+the chapters before and after. Code cells have at most 25 lines, no magics, no shell, and give the same when run twice.
 Tags, as in `# %% tags=["remove"]`:
 
     remove          runs when the solution is built and tested, shown nowhere: asserts that hold numbers of the prose
@@ -51,17 +51,17 @@ Tags, as in `# %% tags=["remove"]`:
     check("1.3", my_delta_step)
 
 A solution ends with `return ...` (the stub is `return ...`) or, outside a function, with `name = ...` (the stub is
-`name = ...`). It uses its arguments and the import cell, nothing else of the notebook. What the student writes is called
-`my_...`; every other cell uses the package's function of the plain name, never `my_...`: so Run All reaches the end
-whatever has been written. A value exercise is `my_answer = ...` with `check("1.1", my_answer)`.
+`name = ...`). It uses its arguments and the import cell, nothing else of the notebook. What the student writes is
+called `my_...`; every other cell uses the package's function of the plain name, never `my_...`: so Run All reaches the
+end whatever has been written. A value exercise is `my_answer = ...` with `check("1.1", my_answer)`.
 
-**Checks.** `checks/chNN.py` has `EXERCISES`, a tuple of `Exercise` (fields in `exercise.py`): the package's solution; what
-it takes and returns, in letters (None for an argument without a shape); cases (the first for paper, `paper=True`, then at
-least two regimes with sizes that all differ); properties; at least three mistakes, each a wrong function and a hint that
-names it ("You decayed after the write."). Include the faults at the end of `cases.md` in shared/ that belong to the
-subject. The machine itself deals with `...`, None, nan, wrong shapes and dtypes, exceptions, wrong arguments,
-arguments changed in place. The tests feed every wrong function and demand its own hint, and feed the solution of the
-master: write no tests for exercises.
+**Checks.** `checks/chNN.py` has `EXERCISES`, a tuple of `Exercise` (fields in `exercise.py`): the package's solution;
+what it takes and returns, in letters (None for an argument without a shape); cases (the first for paper, `paper=True`,
+then at least two regimes with sizes that all differ); properties; at least three mistakes, each a wrong function and a
+hint that names it ("You decayed after the write."). Include the faults of public rebuilds that belong to the subject
+(see `tests/test_cases.py`). The machine itself deals with `...`, None, nan, wrong shapes and dtypes, exceptions, wrong
+arguments, and arguments changed in place. The tests feed every wrong function and demand its own hint, and feed the
+solution of the master: write no tests for exercises.
 
 **Pictures.** `show(picture(arrays), "alt text, a sentence", name="01_capacity")`, at the end of a code cell; then a
 markdown cell that begins with one sentence saying what to see. With a name the builder also saves figures/NAME.png.

@@ -91,8 +91,8 @@ def _kind_fault(name, came, right):
             return f"{name} must be {wanted}, as the inputs are, but {got} came: something rounds on the way"
         return ""
     if wanted.kind == "f" and got.kind in "iu":
-        return "" if not right.ndim else f"{name} must be {wanted}, but {got} came: whole numbers lose what is behind " \
-                                         "the point"
+        return f"{name} must be {wanted}, but {got} came: whole numbers lose what is behind the point" if right.ndim \
+            else ""
     if wanted.kind in "iu" and (got.kind in "iu" or (got.kind == "f" and not right.ndim)):
         return ""
     return "" if wanted.kind == got.kind else f"{name} must hold {_kind(wanted)}, but it holds {_kind(got)}"

@@ -65,7 +65,7 @@ class Exercise:
 
 
 def exercises_of(chapter):
-    """The exercises of a chapter ("01") in order; () when it has no checks yet.                     -> (Exercise, ...)"""
+    """The exercises of a chapter ("01") in order; () when it has no checks yet.                   -> (Exercise, ...)"""
     if f"ch{chapter}" not in {found.name for found in pkgutil.iter_modules(checks.__path__)}:
         return ()
     return importlib.import_module(f"k3_scratch.course.checks.ch{chapter}").EXERCISES

@@ -34,7 +34,7 @@ def judge(exercise, answer):
         return Verdict("wrong", found, _named(exercise, answer) or exercise.look) if found else Verdict("done")
     if not callable(answer):
         return Verdict("wrong", f"a function is wanted, but a {type(answer).__name__} came",
-                       'Give the name of your function alone, without brackets after it, like check("1.1", my_function).')
+                       'Give the name of your function alone, without brackets: check("1.2", my_function).')
     found = _signature_fault(exercise, answer)
     if found:
         return Verdict("wrong", found, "Keep the first line of the function as it was.")

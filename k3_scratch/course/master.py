@@ -118,10 +118,12 @@ def _prose(cell, k3, first, last, exercise, written):
 
 def _head(k3):
     minutes = k3["minutes"]
-    other = (f"With solutions: [solutions/{k3['name']}.ipynb](solutions/{k3['name']}.ipynb)" if k3["version"] == "student"
-             else f"Without solutions: [{k3['name']}.ipynb](../{k3['name']}.ipynb)")
-    lines = [f"*Reading {minutes['read']} minutes, exercises {minutes['exercises']} minutes, running everything "
-             f"{minutes['run']}. {other}. Something does not work: [troubleshooting](troubleshooting.md).*", "",
+    if k3["version"] == "student":
+        other, up = f"[with solutions](solutions/{k3['name']}.ipynb)", ""
+    else:
+        other, up = f"these are the solutions; [the notebook without them](../{k3['name']}.ipynb)", "../"
+    lines = [f"*Reading {minutes['read']} minutes · exercises {minutes['exercises']} minutes · running all cells "
+             f"{minutes['run']} · {other} · [something does not work]({up}troubleshooting.md)*", "",
              "**Afterwards you can**", "", *(f"- {item}" for item in k3["objectives"]), "",
              "**You need** " + "; ".join(k3["needs"]) + "."]
     return "\n".join(lines)

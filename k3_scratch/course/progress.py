@@ -27,8 +27,8 @@ def progress():
     for chapter, found in rows:
         signs = "".join(SIGNS[state] for state in found)
         print(f"{chapter}  {titles[chapter].ljust(width)}  {found.count('done'):2d} of {len(found)}  {signs}")
-    done, total = (sum(column) for column in zip(*((found.count("done"), len(found)) for _, found in rows), strict=True))
-    print(f"{done} of {total} exercises done" + (f" ({SIGNS['done']} done, {SIGNS['wrong']} tried, {SIGNS['open']} open)"))
+    done, total = sum(found.count("done") for _, found in rows), sum(len(found) for _, found in rows)
+    print(f"{done} of {total} exercises done ({SIGNS['done']} done, {SIGNS['wrong']} tried, {SIGNS['open']} open)")
 
 
 def progress_file():
@@ -60,7 +60,7 @@ def record(exercise_id, state):
     if file is None:
         return
     try:
-        from k3_scratch.training.checkpoint import write_text       # here: it loads torch
+        from k3_scratch.training.checkpoint import write_text  # here: it loads torch
         write_text(file, json.dumps(dict(sorted(_best(before, _session).items())), indent=1) + "\n")
     except OSError:
         pass                                           # a read-only folder

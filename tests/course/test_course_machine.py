@@ -10,8 +10,8 @@ import torch
 from course_helpers import TINY
 
 from k3_scratch.__main__ import main
-from k3_scratch.course import check, progress, results, show, strict
 from k3_scratch.course import build as machine
+from k3_scratch.course import check, progress, results, show, strict
 from k3_scratch.course.chapters import ROOT, chapter_of
 from k3_scratch.course.checker import CheckError
 from k3_scratch.course.compare import blank, difference
@@ -31,8 +31,8 @@ def test_check_prints_and_never_raises(capsys):
     check("99.1", 1)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["✓ 1.3 one delta-rule write", "· 1.3 not attempted yet",
-                         "✗ 1.3 one delta-rule write: in the case for paper (K = 2, V = 1, the memory holds 1 under the "
-                         "key, v = 5, beta = 1), state should be [[5.], [3.]], but [[6.], [3.]] came"]
+                         "✗ 1.3 one delta-rule write: in the case for paper (K = 2, V = 1, the memory holds 1 under "
+                         "the key, v = 5, beta = 1), state should be [[5.], [3.]], but [[6.], [3.]] came"]
     assert lines[3].startswith("  Look at: Nothing is erased")
     assert "there is no exercise 1.77; chapter 01 has 1.1, 1.2, 1.3" in lines[-3]
     assert 'id must be like "3.2"' in lines[-2]
@@ -139,7 +139,8 @@ def test_blank():
 
 
 @pytest.mark.parametrize(("got", "wanted", "words"), [
-    (np.array([1.0, 2.0]), np.array([1.0, 2.5]), "1 of 2 numbers of x are wrong; the first, x[1], should be 2.5, but 2."),
+    (np.array([1.0, 2.0]), np.array([1.0, 2.5]),
+     "1 of 2 numbers of x are wrong; the first, x[1], should be 2.5, but 2."),
     ([[1.0], [2.0, 3.0]], np.zeros((2, 2)), "parts of different lengths"),
     (np.array([1.0, np.inf]), np.array([1.0, 2.0]), "should be 2."),
     (torch.zeros(2), np.zeros(2), "x must be a NumPy array"), (np.zeros(2), torch.zeros(2), "x must be a torch tensor"),

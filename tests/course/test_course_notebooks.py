@@ -81,7 +81,8 @@ def test_same_numbers_from_three_folders_and_when_every_cell_runs_twice(tmp_path
 
 ANSWERS = {
     "wrong": ("return state", "✗ 1.3 "), "half": ("recalled = k @ state", "returns None"),
-    "raising": ("raise ValueError('no')", "ValueError: no"), "right": ("return delta_step(state, k, v, beta)", "✓ 1.3 "),
+    "raising": ("raise ValueError('no')", "ValueError: no"),
+    "right": ("return delta_step(state, k, v, beta)", "✓ 1.3 "),
 }
 
 
@@ -91,7 +92,7 @@ def test_run_all_reaches_the_end_whatever_is_answered(tmp_path):
     extra = []
     for line, _ in ANSWERS.values():
         for source in (cell.source.replace("return ...  # your answer", line), notebook.cells[place + 1].source):
-            extra.append(nbformat.v4.new_code_cell(source))
+            extra += [nbformat.v4.new_code_cell(source)]
     notebook.cells[place + 2:place + 2] = extra
     text = printed(run(notebook, tmp_path, progress=tmp_path / "kept.json"))
     assert all(words in text for _, words in ANSWERS.values())
@@ -139,7 +140,8 @@ def test_build_writes_both_and_knows_when_they_are_stale(folder):
 
 def test_a_wrong_number_in_the_prose_is_never_built(folder):
     master = folder / "src" / "01_tiny.py"
-    master.write_text(master.read_text(encoding="utf-8").replace("headline == 4.5", "headline == 4.6"), encoding="utf-8")
+    text = master.read_text(encoding="utf-8").replace("headline == 4.5", "headline == 4.6")
+    master.write_text(text, encoding="utf-8")
     with pytest.raises(RunError, match="AssertionError"):
         build(plan(folder=folder)[0], figures=folder)
     assert not list(folder.glob("*.ipynb"))

@@ -50,7 +50,8 @@ ADDITIVE = Exercise(
            Case("with random keys (T = 6, K = 3, V = 4)", _sequence(0, 6, 3, 4)),
            Case("with the same key at every token (T = 5, K = 7, V = 2)", _sequence(1, 5, 7, 2, repeated=True))),
     properties=(Property("the first output is scale * (q . k) * v of the first token",
-                         lambda f: np.allclose(f(*_sequence(2, 3, 4, 2))[0][0], additive(*_sequence(2, 3, 4, 2))[0][0])),),
+                         lambda f: np.allclose(f(*_sequence(2, 3, 4, 2))[0][0],
+                                               additive(*_sequence(2, 3, 4, 2))[0][0])),),
     mistakes=(
         Mistake("You read before you write: a token must also see its own pair, so write first.",
                 lambda q, k, v: _additive(q, k, v, read_first=True)),
@@ -175,7 +176,8 @@ BEST = Exercise(
            Case("with fewer pairs than channels (n = 3, K = 6, V = 2)", _pairs(0, 3, 6, 2)),
            Case("with more pairs than channels (n = 9, K = 4, V = 3)", _pairs(1, 9, 4, 3))),
     properties=(Property("three pairs in a memory of K = 5 are recalled exactly",
-                         lambda f: np.allclose(_pairs(2, 3, 5, 2)[0] @ f(*_pairs(2, 3, 5, 2)), _pairs(2, 3, 5, 2)[1])),),
+                         lambda f: np.allclose(_pairs(2, 3, 5, 2)[0] @ f(*_pairs(2, 3, 5, 2)),
+                                               _pairs(2, 3, 5, 2)[1])),),
     mistakes=(
         Mistake("That is the memory that only adds, K^T V: right only when the keys are at right angles.",
                 lambda k, v: k.T @ v),
