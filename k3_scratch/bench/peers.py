@@ -41,17 +41,23 @@ def load_peers(folder=FOLDER):
         raise PeerError("fla must not be importable, or transformers takes its GPU code: pip uninstall fla-core "
                         f"flash-linear-attention, then {INSTALL_FLA}")
     versions = {name: _installed(name) for name in ("transformers", "einops")}
-    versions["fla-core"] = _beside(Path(folder))
+    naive = load_fla("ops/kda/naive.py", folder).naive_chunk_kda
+    versions["fla-core"] = PINS["fla-core"]
     import transformers
     from transformers.models.kimi_linear import modeling_kimi_linear
     from transformers.models.qwen3_next import modeling_qwen3_next
     transformers.logging.set_verbosity_error()                           # it regrets that no GPU code is there
-    naive = _load_file("fla_kda_naive", Path(folder) / "fla" / "ops" / "kda" / "naive.py").naive_chunk_kda
     return Peers(
         lambda q, k, v, g, beta: modeling_kimi_linear.chunk_kimi_delta_attention(q, k, v, g=g, beta=beta)[0],
         padded(naive, FLA_CHUNK),
         lambda q, k, v, g, beta: modeling_qwen3_next.torch_chunk_gated_delta_rule(q, k, v, g=g, beta=beta)[0],
         versions)
+
+
+def load_fla(path, folder=FOLDER):
+    """One file of fla-core as a module, by its path inside the package: load_fla("ops/kda/naive.py")."""
+    _beside(Path(folder))
+    return _load_file("fla_" + path.removesuffix(".py").replace("/", "_"), Path(folder) / "fla" / path)
 
 
 def padded(function, chunk):
@@ -78,12 +84,11 @@ def _installed(name):
 
 
 def _beside(folder):
-    """The version of fla-core in `folder`, which must be the pinned one."""
+    """Refuse a `folder` that does not hold the pinned fla-core."""
     found = [path.name.split("-")[1].removesuffix(".dist") for path in folder.glob("fla_core-*.dist-info")]
     if found != [PINS["fla-core"]]:
         raise PeerError(f"fla-core must be {PINS['fla-core']}, beside the environment, but "
                         f"{', '.join(found) or 'none'} is there: {INSTALL_FLA}")
-    return found[0]
 
 
 def _load_file(name, path):

@@ -1,20 +1,19 @@
 """Shared by the oracles: models in which every part matters, prompts, and ways to feed a model in pieces."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
 from k3_scratch.config import preset
 from k3_scratch.model import K3
+from k3_scratch.tasks.corpus import FAMILIES
+from k3_scratch.tasks.vocabulary import encode
 
 LENGTHS = (1, 5, 64, 65, 200)
 QUERY_STD = 0.06             # attention residuals amplify rounding: large depth queries part any two float32 programs
-ROOT = Path(__file__).resolve().parents[2]
 
 # The K = V that all oracles need; everything else differs from everything else.
 BASE = preset("nano").replace(vocab_size=37, hidden_size=28, num_layers=6, num_heads=3, attn_res_block_size=2,
-                              kda_key_dim=8, kda_value_dim=8, initializer_range=0.25)
+                              kda_key_dim=8, kda_value_dim=8, initializer_range=0.1, routed_scaling_factor=2.5)
 
 
 def live_k3(config, seed=0, dt_bias=-1.0):
@@ -23,6 +22,8 @@ def live_k3(config, seed=0, dt_bias=-1.0):
     dt_bias is the centre of the decay's logit: 0 forgets fast (mean log-decay about -2.5), -4.5 slowly (-.06).
     """
     model = K3(config, seed=seed).double().eval().requires_grad_(False)
+    model.embed_tokens.weight.mul_(1.0 / config.initializer_range)       # of size 1: small vectors under a norm are what
+    model.lm_head.weight.mul_(0.3 / config.initializer_range)            # parts two float32 programs; logits of std 1.5
     generator = torch.Generator().manual_seed(seed + 100)
     centre_and_spread = {"query": (0.0, QUERY_STD), "A_log": (0.0, 0.3), "dt_bias": (dt_bias, 0.3),
                          "e_score_correction_bias": (0.0, 0.3)}
@@ -59,3 +60,9 @@ def largest_difference(got, want):
     assert got.shape == want.shape, f"{tuple(got.shape)} came, {tuple(want.shape)} was wanted"
     assert torch.equal(got.argmax(-1), want.argmax(-1)), "another token is the most likely one"
     return (got - want).abs().max().item()
+
+
+def corpus_prompts(count, split="test"):
+    """`count` prompts of the corpus as lists of ids, the families in turn, each up to its first answer."""
+    rng, families = np.random.default_rng(7), list(FAMILIES.values())
+    return [encode(families[i % len(families)].example(rng, split).turns[0][0]) for i in range(count)]
