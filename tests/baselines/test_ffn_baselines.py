@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from part_helpers import CONFIG, D, copied, drawn, losses_of_training, normal
+from torch.utils.checkpoint import checkpoint
 
 from k3_scratch.baselines.dense_ffn import DenseFFN
 from k3_scratch.baselines.entry import Baseline, registry
@@ -171,7 +172,12 @@ def test_auxiliary_loss_pushes_the_loads_together(seed):
     x = normal(np.random.default_rng(seed), 3, 80, D) + 1.0                      # a common direction: some experts win
     moe = drawn(FFNS["softmax_moe"](CONFIG), seed)
     before = loads(moe, x).max().item()
-    losses = losses_of_training([moe.gate.weight], lambda: (moe(x), moe.aux_loss)[1], steps=60)
+
+    def aux_loss():
+        moe(x)
+        return moe.aux_loss
+
+    losses = losses_of_training([moe.gate.weight], aux_loss, steps=60)
     assert before > 1.8
     assert loads(moe, x).max().item() < 1.15
     assert losses[-1] < losses[0]
@@ -261,6 +267,18 @@ def test_auxiliary_loss_only_while_training():
     assert moe.aux_loss is None
     moe.train().forget_observed()
     assert moe.aux_loss is None
+
+
+def test_auxiliary_loss_of_a_part_that_is_recomputed():
+    """Less memory, the same gradients: the second forward pass neither counts nor adds anything."""
+    gradients = []
+    for recompute in (False, True):
+        moe = drawn(FFNS["softmax_moe"](CONFIG)).train()
+        y = checkpoint(moe, X, use_reentrant=False) if recompute else moe(X)
+        (y.square().mean() + moe.aux_loss).backward()
+        gradients.append([x.grad for x in moe.parameters()])
+        assert moe.expert_counts.sum() == 14 * CONFIG.num_experts_per_token
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
 # ---- the sign rule

@@ -147,15 +147,15 @@ def test_swiglu(seed):
 class TheirStack(torch.nn.Module):
     """Sublayers joined by the library's hyper-connections, as its decoder layer and its model join them."""
 
-    def __init__(self, count, streams, iterations):
+    def __init__(self, count, streams, iterations, eps):
         super().__init__()
-        config = DeepseekV4Config(hidden_size=D, hc_mult=streams, hc_sinkhorn_iters=iterations, hc_eps=1e-6,
+        config = DeepseekV4Config(hidden_size=D, hc_mult=streams, hc_sinkhorn_iters=iterations, hc_eps=eps,
                                   rms_norm_eps=CONFIG.rms_norm_eps)
         self.streams = streams
         self.connections = torch.nn.ModuleList(DeepseekV4HyperConnection(config) for _ in range(count))
         self.head = DeepseekV4HyperHead(config)
-        for x in self.parameters():                                              # made without numbers in them
-            torch.nn.init.zeros_(x)
+        for name, x in self.named_parameters():                                  # made without numbers in them
+            torch.nn.init.constant_(x, 1.0 if name.endswith("scale") else 0.0)
 
     def forward(self, h, sublayers):
         streams = h.unsqueeze(2).expand(-1, -1, self.streams, -1).contiguous()
@@ -166,10 +166,12 @@ class TheirStack(torch.nn.Module):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("count", "streams", "iterations"), [(2, 4, 20), (6, 4, 20), (4, 3, 5), (2, 1, 1), (2, 2, 20)])
-def test_hyper_connections(count, streams, iterations, seed):
-    theirs = drawn(TheirStack(count, streams, iterations), seed, std=0.2, dtype=torch.float32)
-    ours = HyperConnections(CONFIG, count, streams, iterations)
+@pytest.mark.parametrize(("count", "streams", "iterations", "eps"), [
+    (2, 4, 20, 1e-6), (6, 4, 20, 1e-6), (4, 3, 5, 1e-6), (4, 3, 5, 0.01), (2, 1, 1, 0.01), (4, 2, 20, 1e-3)])
+def test_hyper_connections(count, streams, iterations, eps, seed):
+    """A large eps shows that each one sits where theirs does."""
+    theirs = drawn(TheirStack(count, streams, iterations, eps), seed, std=0.2, dtype=torch.float32)
+    ours = HyperConnections(CONFIG, count, streams, iterations, eps)
     for mine, other in zip(ours.connections, theirs.connections, strict=True):
         copied(mine, other.state_dict())
     copied(ours.head, {name.removeprefix("hc_"): x for name, x in theirs.head.state_dict().items()})
