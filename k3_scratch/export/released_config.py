@@ -5,7 +5,7 @@ how to start training) is kept beside them under one more key, `k3_scratch`; pro
 Kimi Linear's flat files, under both spellings of their fields, are read too.
 """
 
-from k3_scratch.config import ConfigError, K3Config, is_integer
+from k3_scratch.config import K3Config, is_integer
 from k3_scratch.export.files import ExportError
 
 ARCHITECTURE, MODEL_TYPE, TEXT_TYPE, OWN = "KimiK3ForConditionalGeneration", "kimi_k3", "kimi_linear", "k3_scratch"
@@ -27,8 +27,8 @@ ABSENT_MEANS_OFF = {                             # what Kimi Linear does not hav
 }
 SITU = {"activation_situ_beta": "situ_beta", "activation_situ_linear_beta": "situ_linear_beta"}
 ACTIVATIONS = {"situ": "situ", "silu": "swiglu"}
-FIXED = {                                        # the model has no other form
-    "model_type": TEXT_TYPE, "mla_use_nope": True, "moe_renormalize": True, "moe_router_activation_func": "sigmoid",
+ONE_FORM = {                                     # the model has no other
+    "mla_use_nope": True, "moe_renormalize": True, "moe_router_activation_func": "sigmoid",
     "num_expert_group": 1, "topk_group": 1,
 }
 MAY_BE_ABSENT = {                                # fields of other writers that may have this value only
@@ -57,7 +57,7 @@ def hf_config(config):
     text = {"model_type": TEXT_TYPE}
     text |= {name: ours[own] for name, own in {**NEEDED, **SITU}.items()}
     text |= {name: ours[own] for name, (own, _) in ABSENT_MEANS_OFF.items()}
-    text |= FIXED | {
+    text |= ONE_FORM | {
         "num_key_value_heads": config.num_heads,
         "hidden_act": next(name for name, own in ACTIVATIONS.items() if own == config.activation),
         LINEAR: {
@@ -108,12 +108,11 @@ def config_from_hf(fields):
 def _text_fields(text):
     """Fields of K3Config that the released ones state, and those that only follow when nothing else is said."""
     linear = _spell(text)
-    _check_fixed(text, {name: value for name, value in FIXED.items() if name in text or name != "mla_use_nope"},
-                 MAY_BE_ABSENT)
+    _check_fixed(text, {"model_type": TEXT_TYPE}, {**ONE_FORM, **MAY_BE_ABSENT})
     stated = {own: _take(text, name) for name, own in NEEDED.items()}
     stated |= {own: text.pop(name, off) for name, (own, off) in ABSENT_MEANS_OFF.items()}
     heads, act = stated["num_heads"], _take(text, "hidden_act")
-    if act not in ACTIVATIONS:
+    if not isinstance(act, str) or act not in ACTIVATIONS:
         raise ExportError(f"hidden_act: wanted one of {', '.join(ACTIVATIONS)}, got {act!r}")
     stated["activation"] = ACTIVATIONS[act]
     if act == "situ" or set(SITU) <= set(text):
@@ -135,29 +134,41 @@ def _text_fields(text):
 
 def _spell(text):
     """Bring transformers' spellings to the released ones, in place; returns the fields of the KDA layers."""
-    for name, released in SAME_THING.items():
-        if name in text:
-            value = text.pop(name)
-            if text.setdefault(released, value) != value:
-                raise ExportError(f"{name}: {value!r}, but {released} is {text[released]!r}")
     linear = _object(LINEAR, text.pop(LINEAR, None) or {})
+    for name, released in SAME_THING.items():
+        _rename(text, name, text, released)
     for name, released in FLAT_LINEAR.items():
-        if name in text:
-            linear.setdefault(released, text.pop(name))
-    kinds, ffns = text.pop("layer_types", None), text.pop("mlp_layer_types", None)
-    for name, kind in (("full_attn_layers", "full_attention"), ("kda_layers", "linear_attention")):
-        if kinds is not None:
-            linear.setdefault(name, [i + 1 for i, given in enumerate(kinds) if given == kind])
+        _rename(text, name, linear, released)
+    kinds = _list(text, "layer_types")
+    if kinds is not None:
+        text["layer_types"] = [i + 1 for i, kind in enumerate(kinds) if kind == "full_attention"]
+        _rename(text, "layer_types", linear, "full_attn_layers")
+        text["layer_types"] = [i + 1 for i, kind in enumerate(kinds) if kind == "linear_attention"]
+        _rename(text, "layer_types", linear, "kda_layers")
+    ffns = _list(text, "mlp_layer_types")
     if ffns is not None:
         dense = ffns.index("sparse") if "sparse" in ffns else len(ffns)
         if ffns != ["dense"] * dense + ["sparse"] * (len(ffns) - dense):
             raise ExportError(f"mlp_layer_types: wanted dense layers, then sparse ones, got {ffns!r}")
-        text.setdefault("first_k_dense_replace", dense)
-    for name, value in (("num_expert_group", 1), ("topk_group", 1), ("moe_renormalize", True),
-                        ("moe_router_activation_func", "sigmoid")):
-        if text["model_type"] == TEXT_TYPE:
-            text.setdefault(name, value)
+        text["mlp_layer_types"] = dense
+        _rename(text, "mlp_layer_types", text, "first_k_dense_replace")
     return linear
+
+
+def _rename(fields, name, target, released):
+    """Move a field to its released name; the same thing said twice must be the same."""
+    if name in fields:
+        value = fields.pop(name)
+        if target.setdefault(released, value) != value:
+            raise ExportError(f"{name}: it says {value!r}, but {released} is {target[released]!r}")
+
+
+def _list(fields, name):
+    """Take out a list; None when the field is absent or null."""
+    value = fields.pop(name, None)
+    if value is not None and not isinstance(value, list):
+        raise ExportError(f"{name}: wanted a list, got {value!r:.60}")
+    return value
 
 
 def _mla_layers(layers, mla, kda):
@@ -204,6 +215,3 @@ def _object(name, fields):
     if not isinstance(fields, dict):
         raise ExportError(f"{name}: wanted an object of fields, got {fields!r:.60}")
     return dict(fields)
-
-
-__all__ = ["ConfigError", "config_from_hf", "hf_config"]
