@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from k3_scratch import __version__
-from k3_scratch.commands import bench, count, export, figures, notebooks, sample, train, verify
+from k3_scratch.commands import bench, count, demo, export, figures, notebooks, sample, train, verify
 
-COMMANDS = (train, sample, count, export, verify, figures, notebooks, bench)
+COMMANDS = (train, sample, count, export, verify, demo, figures, notebooks, bench)
 
 
 def main(arguments=None):

@@ -1,5 +1,6 @@
 """The metadata of a `kimi-k3` GGUF file: every key that llama.cpp reads, from the configuration alone."""
 
+from k3_scratch.export.files import ExportError
 from k3_scratch.export.gguf_tokenizer import tokenizer_keys
 
 ARCHITECTURE = "kimi-k3"
@@ -7,7 +8,7 @@ SIGMOID = 2                                      # llama.cpp's number for a rout
 CONTEXT_LENGTH = 4096                            # what a program reserves unless told; without positions no limit
 
 
-class GGUFError(ValueError):
+class GGUFError(ExportError):
     """A model, configuration or file that GGUF or llama.cpp cannot hold; the message names the field or tensor."""
 
 

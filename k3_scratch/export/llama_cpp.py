@@ -79,6 +79,7 @@ class LlamaCpp:
 
     def __init__(self, path, *, context=1024, threads=1):
         self._model = self._context = None
+        self.room, self.length = context, 0                              # tokens that fit, tokens fed
         self.lib = lib = library()
         if not Path(path).is_file():
             raise LlamaCppError(f"{path}: no such file")
@@ -97,11 +98,16 @@ class LlamaCpp:
 
     def reset(self):
         """Forget the sequence."""
+        self.length = 0
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self._context), True)
 
     def feed(self, ids):
         """Go on with `ids` in one batch: the logits after each of them.                    [T] -> float32 [T, vocab]"""
         ids = list(map(int, ids))
+        self.length += len(ids)
+        if not ids or self.length > self.room or not 0 <= min(ids) <= max(ids) < self.vocab_size:   # it would abort
+            raise LlamaCppError(f"wanted 1 token or more below {self.vocab_size}, in all at most {self.room}, but "
+                                f"{self.length} came with {ids[:8]} ...")
         tokens, wanted = (c.c_int32 * len(ids))(*ids), (c.c_int8 * len(ids))(*[1] * len(ids))
         status = self.lib.llama_decode(self._context, _Batch(len(ids), tokens, None, None, None, None, wanted))
         if status:
