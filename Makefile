@@ -1,6 +1,8 @@
 # make train   set everything up and train the miniature (minutes)
 # make test    set everything up and run all tests
 # make bench   set everything up and measure speed against peers (minutes)
+# make demo    train if nothing is trained yet, then continue prompts here and in llama.cpp, token for token
+# make oracles run the tests against outside programs alone and keep what they measured
 # make lab     set everything up and open the notebooks in JupyterLab
 # make notebooks  build the notebooks again whose sources have changed (authors)
 # make figures draw the pictures of README again
@@ -10,8 +12,9 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 JOBS   ?= 2
+FLA    := build/peers/.fla-core-0.6.0
 
-.PHONY: venv train test lab notebooks bench figures clean
+.PHONY: venv train test demo oracles lab notebooks bench figures clean
 
 train: $(VENV)/.course
 	$(PY) -m k3_scratch train --preset mini --out runs/mini
@@ -19,6 +22,16 @@ train: $(VENV)/.course
 test: $(VENV)/.tests
 	$(PY) -m ruff check .
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=95
+
+# the run that was finished last; another one: make demo RUN=runs/other
+demo: $(VENV)/.demo
+	ls runs/*/summary.json >/dev/null 2>&1 || $(PY) -m k3_scratch train --preset mini --out runs/mini
+	$(PY) -m k3_scratch demo $(RUN)
+
+oracles: $(VENV)/.tests
+	rm -rf build/oracles build/oracles.json
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest tests/oracles
+	cp build/oracles.json figures/results/oracles.json
 
 lab: $(VENV)/.course
 	$(PY) -m jupyterlab notebooks
@@ -43,13 +56,21 @@ $(VENV)/.course: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/p
 	$(PY) -m pip install --quiet --no-deps -e .
 	@touch $@
 
-$(VENV)/.tests: requirements-tests.txt $(VENV)/.course
-	$(PY) -m pip install --quiet -r requirements-tests.txt
+$(VENV)/.tests: requirements-tests.txt requirements-oracles.txt requirements-export.txt requirements-bench.txt $(VENV)/.course $(FLA)
+	$(PY) -m pip install --quiet -r requirements-tests.txt -r requirements-oracles.txt
+	$(PY) -m pip install --quiet --no-deps mlx-lm==0.32.2
+	@touch $@
+
+$(VENV)/.demo: requirements-export.txt $(VENV)/.course
+	$(PY) -m pip install --quiet -r requirements-export.txt
+	@touch $@
+
+$(VENV)/.bench: requirements-bench.txt $(VENV)/.course $(FLA)
+	$(PY) -m pip install --quiet -r requirements-bench.txt
 	@touch $@
 
 # fla-core lies beside the environment: an importable fla would make transformers look for Triton
-$(VENV)/.bench: requirements-bench.txt $(VENV)/.course
-	$(PY) -m pip install --quiet -r requirements-bench.txt
+$(FLA): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --no-deps --upgrade --target build/peers fla-core==0.6.0
 	@touch $@
 

@@ -31,7 +31,8 @@ ODD = {"hidden_size": 29, "num_heads": 5, "kda_key_dim": 7, "kda_value_dim": 7, 
        "vocab_size": 31, "conv_size": 2}
 CONFIGURATIONS = {
     "K3 in small": {}, "no q rank": {"q_lora_rank": None}, "un-rotated width 0": {"qk_rope_head_dim": 0},
-    "odd widths": ODD, "blocks of 1 layer": {"attn_res_block_size": 1}, "blocks of 3 layers": {"attn_res_block_size": 3},
+    "odd widths": ODD,
+    "blocks of 1 layer": {"attn_res_block_size": 1}, "blocks of 3 layers": {"attn_res_block_size": 3},
     "one block larger than the depth": {"attn_res_block_size": 9},
     "a partial last block": {"num_layers": 5, "attn_res_block_size": 2},
     "two MLA layers, the first at the bottom": {"mla_layers": (0, 4)},
@@ -41,7 +42,7 @@ CONFIGURATIONS = {
                                                    "moe_latent_norm": False},
     "no dense layer": {"first_k_dense": 0}, "only dense layers": {"first_k_dense": 6},
 }
-TEXTS = ("47+85=132\n", "é", "a  b\t\n\n c", "Käse – 日本語 🙂", "<bos> and <eos> are text", "'s DON'T 2026 x2", "\x00\x7f")
+TEXTS = ("47+85=132\n", "é", "a  b\t\n\n c", "Käse – 日本語 🙂", "<bos> is text", "'s DON'T 2026 x2", "\x00\x7f")
 
 
 def compare(record, covers, got, want):
