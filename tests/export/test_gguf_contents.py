@@ -47,7 +47,8 @@ TABLE = {"token_embd.weight": (23, 24), "output.weight": (23, 24), "output_norm.
 
 
 def test_the_keys():
-    own = {key.removeprefix("kimi-k3."): value for key, value in gguf_keys(CONFIG).items() if key.startswith("kimi-k3.")}
+    prefix = "kimi-k3."
+    own = {key.removeprefix(prefix): value for key, value in gguf_keys(CONFIG).items() if key.startswith(prefix)}
     assert own == KEYS
     assert {key: type(value) for key, value in own.items()} == {key: type(value) for key, value in KEYS.items()}
     assert "kimi-k3.attention.q_lora_rank" not in gguf_keys(CONFIG.replace(q_lora_rank=None))

@@ -29,9 +29,9 @@ def left_in(folder):
 
 
 def test_what_was_written_is_read_back(model, tmp_path):
-    seen = []
-    assert to_gguf(model, tmp_path / "deep" / "m.gguf", progress=lambda *step: seen.append(step)) == remarks(CONFIG_HERE)
-    fields, tensors, record = read_gguf(tmp_path / "deep" / "m.gguf")
+    seen, path = [], tmp_path / "deep" / "m.gguf"
+    assert to_gguf(model, path, progress=lambda *step: seen.append(step)) == remarks(CONFIG_HERE)
+    fields, tensors, record = read_gguf(path)
     wanted = gguf_tensors(model, CONFIG_HERE)
     assert fields["general.architecture"] == ARCHITECTURE
     assert tensors.keys() == wanted.keys() == record.keys() == gguf_shapes(CONFIG_HERE).keys()
@@ -158,7 +158,7 @@ def test_experts_in_four_bits(tmp_path):
 
 
 def test_four_bits_need_whole_blocks(model, tmp_path):
-    with pytest.raises(GGUFError, match="ffn_gate_exps.weight: rows of MXFP4 must be a multiple of 32 wide, but 16 came"):
+    with pytest.raises(GGUFError, match="ffn_gate_exps.weight: rows of MXFP4 must be a multiple of 32 wide, but 16"):
         to_gguf(model, tmp_path / "m.gguf", mxfp4=True)
     assert left_in(tmp_path) == []
 
