@@ -10,7 +10,8 @@ UNSEEN do not, for the reason that stands beside each, and are caught by a test 
 import mistakes_attention
 import mistakes_feed_forward
 import mistakes_over_depth
-import mistakes_unseen                                                   # noqa: F401  (they enter themselves)
+import mistakes_unseen
 from mistake import MISTAKES, UNSEEN, Mistake
 
-__all__ = ["MISTAKES", "UNSEEN", "Mistake", "mistakes_attention", "mistakes_feed_forward", "mistakes_over_depth"]
+__all__ = ["MISTAKES", "UNSEEN", "Mistake", "mistakes_attention", "mistakes_feed_forward", "mistakes_over_depth",
+           "mistakes_unseen"]                                            # those modules enter their mistakes themselves

@@ -15,7 +15,7 @@ from k3_scratch.layers.quantile_balancing import quantile_bias
 from k3_scratch.layers.router import route
 
 
-@mistake("layers/router.py", "mixing weights are not renormalised (the norm on the sum cancels a common factor)", UNSEEN)
+@mistake("layers/router.py", "mixing weights are not renormalised (the norm on the sum cancels any factor)", UNSEEN)
 def no_renormalisation():
     def wrong(x, w_router, bias, k, scale=1.0):
         experts, _, scores = route(x, w_router, bias, k, scale)
@@ -23,7 +23,7 @@ def no_renormalisation():
     return [(router, "route", wrong)]
 
 
-@mistake("layers/router.py", "the routed scale is left out (the norm on the sum cancels a common factor)", UNSEEN)
+@mistake("layers/router.py", "the routed scale is left out (the norm on the sum cancels any factor)", UNSEEN)
 def no_routed_scale():
     return [(router, "route", lambda x, w_router, bias, k, scale=1.0: route(x, w_router, bias, k))]
 

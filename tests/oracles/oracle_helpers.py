@@ -22,8 +22,9 @@ def live_k3(config, seed=0, dt_bias=-1.0):
     dt_bias is the centre of the decay's logit: 0 forgets fast (mean log-decay about -2.5), -4.5 slowly (-.06).
     """
     model = K3(config, seed=seed).double().eval().requires_grad_(False)
-    model.embed_tokens.weight.mul_(1.0 / config.initializer_range)       # of size 1: small vectors under a norm are what
-    model.lm_head.weight.mul_(0.3 / config.initializer_range)            # parts two float32 programs; logits of std 1.5
+    # Embeddings of size 1, as small vectors under a norm part two float32 programs; logits of standard deviation 1.5.
+    model.embed_tokens.weight.mul_(1.0 / config.initializer_range)
+    model.lm_head.weight.mul_(0.3 / config.initializer_range)
     generator = torch.Generator().manual_seed(seed + 100)
     centre_and_spread = {"query": (0.0, QUERY_STD), "A_log": (0.0, 0.3), "dt_bias": (dt_bias, 0.3),
                          "e_score_correction_bias": (0.0, 0.3)}

@@ -30,18 +30,18 @@ CONFIGURATIONS = {
     "softplus": {"gate_lower_bound": None}, "no latent": {"moe_latent_size": None, "moe_latent_norm": False},
     "no MLA gate": {"mla_output_gate": False}, "3 of 9 experts": {"num_experts": 9, "num_experts_per_token": 3},
 }
-STEPS = {"base": 200, "un-rotated width 0": 65, "odd widths": 65, "partial last block": 65}
+STEPS = {"un-rotated width 0": (65,), "odd widths": (65,), "partial last block": (65,)}
 
 
-def compare(record, covers, ours, theirs, make_prompt, steps):
-    """Prompts of every length whole and in two parts; one of `steps` tokens also token by token.
+def compare(record, covers, ours, theirs, make_prompt, split=(65,), steps=()):
+    """Prompts of every length whole, those of the lengths `split` also in two parts and `steps` token by token.
 
     (Token by token a shorter prompt is the beginning of a longer one.)
     """
     for length in LENGTHS:
         ids = make_prompt(length)
         want = ours(ids)
-        for way in ("whole", "split", "steps") if length == steps else ("whole", "split"):
+        for way in ("whole", *["split"] * (length in split), *["steps"] * (length in steps)):
             got = mlx_logits(theirs, cut(ids, pieces(length, way)))
             record(NAME, VERSION, covers, LARGEST, largest_difference(got, want), LIMIT)
 
@@ -49,11 +49,18 @@ def compare(record, covers, ours, theirs, make_prompt, steps):
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_random_weights(name, record):
     """Half of the configurations forget fast, half slowly; the base does both."""
-    config, number = BASE.replace(**CONFIGURATIONS[name]), list(CONFIGURATIONS).index(name)
-    for dt_bias in (-4.5, 0.0) if name == "base" else ((-4.5, 0.0)[number % 2],):
-        model = live_k3(config, seed=3, dt_bias=dt_bias)
-        compare(record, f"whole text model, random weights, {name}", model, in_mlx_lm(model),
-                lambda length: prompt(config, length, seed=length), 0 if name == "base" and dt_bias else STEPS.get(name))
+    config, covers = BASE.replace(**CONFIGURATIONS[name]), f"whole text model, random weights, {name}"
+    dt_bias = (-4.5, 0.0)[list(CONFIGURATIONS).index(name) % 2]
+    model = live_k3(config, seed=3, dt_bias=dt_bias)
+    compare(record, covers, model, in_mlx_lm(model), lambda length: prompt(config, length, seed=length),
+            steps=STEPS.get(name, ()))
+
+
+def test_random_weights_in_every_way(record):
+    """The base configuration, forgetting fast, with every prompt in every way."""
+    model = live_k3(BASE, seed=5, dt_bias=0.0)
+    compare(record, "whole text model, random weights, base", model, in_mlx_lm(model),
+            lambda length: prompt(BASE, length, seed=length), LENGTHS, LENGTHS[-1:])
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,8 @@ def mini():
 def test_trained_miniature(mini, record):
     """Text of the corpus, as long as the prompts of the random models."""
     text = torch.tensor([sum(corpus_prompts(20), [])])
-    compare(record, "whole text model, the trained miniature", *mini, lambda length: text[:, :length], 200)
+    compare(record, "whole text model, the trained miniature", *mini, lambda length: text[:, :length],
+            LENGTHS, (65,))
 
 
 def test_trained_miniature_continues_as_ours(mini):
@@ -90,7 +98,7 @@ def test_packed_experts(tmp_path, record):
             assert (part.mode, part.bits, part.group_size) == ("mxfp4", 4, 32)
             values = mx.dequantize(part.weight, part.scales, group_size=32, bits=4, mode="mxfp4", dtype=mx.float32)
             want = mxfp4_unpack(*mxfp4_pack(ours.numpy()))
-            assert 0 < abs(want - ours.numpy()).max()                    # something was rounded
+            assert abs(want - ours.numpy()).max() > 0                    # something was rounded
             largest = max(largest, abs(np.array(values).astype(np.float64) - want).max())
     record(NAME, VERSION, "MXFP4 experts, read by its own loader", "largest difference of a stored value", largest, 0.0)
     unpacked, ids = from_huggingface(tmp_path / "packed").double(), prompt(config, 64)
