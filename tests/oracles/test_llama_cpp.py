@@ -23,7 +23,8 @@ from k3_scratch.tasks.vocabulary import decode, encode
 
 NAME, VERSION = "llama.cpp", version("xllamacpp")
 LARGEST, MEAN = "largest difference of a logit", "mean difference of a logit"
-MOST, MOST_ON_AVERAGE = 2e-4, 1e-5              # ten times what is measured; design and issue allow 5e-3 and 1e-4
+MOST, MOST_ON_AVERAGE = 2e-4, 1e-5               # random weights: ten times what is measured
+TRAINED = 5e-3, 1e-4                             # the miniature may be trained anew: what issue 4 allows
 K3_LIKE = BASE.replace(l2_norm_eps=BASE.rms_norm_eps, latent_norm_eps=BASE.rms_norm_eps)     # llama.cpp has one eps
 ODD = {"hidden_size": 29, "num_heads": 5, "kda_key_dim": 7, "kda_value_dim": 7, "q_lora_rank": 13, "kv_lora_rank": 11,
        "qk_nope_head_dim": 6, "qk_rope_head_dim": 3, "v_head_dim": 9, "intermediate_size": 37, "num_experts": 8,
@@ -45,11 +46,11 @@ CONFIGURATIONS = {
 TEXTS = ("47+85=132\n", "é", "a  b\t\n\n c", "Käse – 日本語 🙂", "<bos> is text", "'s DON'T 2026 x2", "\x00\x7f")
 
 
-def compare(record, covers, got, want):
+def compare(record, covers, got, want, most=MOST, most_on_average=MOST_ON_AVERAGE):
     """Every position: within the limits, and the same most likely token."""
     assert got.shape == want.shape
-    record(NAME, VERSION, covers, LARGEST, abs(got - want).max(), MOST)
-    record(NAME, VERSION, covers, MEAN, abs(got - want).mean(), MOST_ON_AVERAGE)
+    record(NAME, VERSION, covers, LARGEST, abs(got - want).max(), most)
+    record(NAME, VERSION, covers, MEAN, abs(got - want).mean(), most_on_average)
     assert (got.argmax(-1) == want.argmax(-1)).all()
 
 
@@ -112,8 +113,8 @@ def test_the_trained_miniature_has_the_same_logits(mini, llama, record):
         want, exact = own(torch.tensor([ids]))[0].numpy(), one_eps(torch.tensor([ids]))[0].numpy()
         for way in ("whole", "split", "steps"):
             got = llama.logits(ids, pieces(len(ids), way))
-            compare(record, "trained miniature, with llama.cpp's eps", got, exact)
-            record(NAME, VERSION, "trained miniature as exported", LARGEST, abs(got - want).max(), 5e-3)
+            compare(record, "trained miniature, with llama.cpp's eps", got, exact, *TRAINED)
+            record(NAME, VERSION, "trained miniature as exported", LARGEST, abs(got - want).max(), TRAINED[0])
             assert (got.argmax(-1) == want.argmax(-1)).all()
 
 
@@ -142,7 +143,7 @@ def test_four_bit_experts(mini, tmp_path, record):
         got = llama.logits(ids)
     with torch.no_grad():
         want = with_one_eps(packed)(torch.tensor([ids]))[0].numpy()
-    compare(record, "trained miniature, experts in MXFP4, as float32", got, want)
+    compare(record, "trained miniature, experts in MXFP4, as float32", got, want, *TRAINED)
     with in_llama_cpp(mini, tmp_path, name="packed", mxfp4=True) as llama:
         equal = (llama.logits(ids).argmax(-1) == want.argmax(-1)).mean()
     copied, stored = read_gguf(tmp_path / "copy.gguf")[1], read_gguf(tmp_path / "packed.gguf")[1]
