@@ -42,7 +42,7 @@ MAY_IMPORT = {
 }
 OUTSIDE = {                                        # and of the outside world, where that is restricted
     "shapes": set(), "config": set(), "tasks": {"numpy"}, "reference": {"numpy"}, "plots": {"numpy", "matplotlib"},
-    "layers": {"torch", "numpy"}, "cache": {"torch"}, "model": {"torch"}, "generate": {"torch"},
+    "layers": {"torch", "numpy"}, "baselines": {"torch"}, "cache": {"torch"}, "model": {"torch"}, "generate": {"torch"},
 }
 
 
@@ -244,6 +244,27 @@ LAYERS = {
                                             {}),
     "situ.situ_glu": (GLU, {}), "situ.swiglu": (GLU, {}),
 }
+PACKED = {"state": "H K V", "documents": "T"}
+LINEAR = {name: KDA[name] for name in ("q", "k", "v")} | PACKED
+BASELINES = {
+    "delta_net.delta_step": (batched({"state": "K V", "k": "K", "v": "V", "beta": ""}), {}),
+    "delta_net.delta_recurrent": (batched({**DELTA, **PACKED}), {}),
+    "delta_net.delta_chunk": (batched({**DELTA, **PACKED}), {}),
+    "gated_delta_net.gated_delta_recurrent": (batched({**KDA, **PACKED, "g": "T H"}), {}),
+    "gated_delta_net.gated_delta_chunk": (batched({**KDA, **PACKED, "g": "T H"}), {}),
+    "hyper_connections.doubly_stochastic": ({"logits": "C C"}, {}),
+    "linear_attention.linear_attention_recurrent": (batched(LINEAR), {}),
+    "linear_attention.linear_attention_chunk": (batched(LINEAR), {}),
+    "rope.rope": ({"x": "B T H K", "positions": "T"}, {}),
+    "scalar_decay.scalar_decay_recurrent": (batched({**LINEAR, "g": "T H"}), {}),
+    "scalar_decay.scalar_decay_chunk": (batched({**LINEAR, "g": "T H"}), {}),
+    "sign_rule.sign_rule": ({"bias": "E", "counts": "E"}, {"rate": 0.1}),
+    "softmax_attention.softmax_attention": ({"q": "B T H K", "k": "B S H K", "v": "B S H V", "mask": "B T S"}, {}),
+    "softmax_moe.softmax_route": ({"x": "D", "w_router": "E D"}, {"k": 2}),
+    "softmax_moe.load_balance_loss": ({"scores": "m E", "counts": "E"}, {"k": 2}),
+    "token_loop.operator_inputs": (batched(LINEAR), {"function": "f", "scale": None}),
+}
+TABLES = {"reference": REFERENCE, "layers": LAYERS, "baselines": BASELINES}
 # Any shape will do, no array is taken, or it is an inner step whose caller has checked the shapes.
 ANY_SHAPE = {
     "reference": {"sigmoid.sigmoid", "silu.silu", "softmax.softmax", "unit_keys.l2_norm", "memory.as_float64",
@@ -252,6 +273,9 @@ ANY_SHAPE = {
                "attention_residuals.mixture", "experts.can_group", "experts.grouped_product", "experts.looped_product",
                "kda_scan.kda_scan", "kda_tiles.fits_centred", "kda_tiles.centred_tiles", "kda_tiles.dyadic_tiles",
                "mla.visible"},
+    "baselines": {"entry.registry", "ffns.full_width", "frame.build", "hyper_connections.all_streams",
+                  "hyper_connections.collapse", "mixers.new_layer_cache", "table.baseline_table",
+                  "token_loop.token_loop"},
 }
 APART = {"k3.k3_forward", "attention_residuals.full_attention_residuals",
          "attention_residuals.block_attention_residuals",
@@ -299,12 +323,12 @@ def wrong_shapes(contracts):
                 yield name, (*shape[:axis], shape[axis] + 1, *shape[axis + 1:])
 
 
-CASES = [("reference", name) for name in REFERENCE] + [("layers", name) for name in LAYERS]
+CASES = [(folder, name) for folder, table in TABLES.items() for name in table]
 
 
 @pytest.mark.parametrize(("folder", "name"), CASES, ids=[f"{folder}.{name}" for folder, name in CASES])
 def test_wrong_shapes_are_refused(folder, name):
-    contracts, others = (REFERENCE if folder == "reference" else LAYERS)[name]
+    contracts, others = TABLES[folder][name]
     make = numpy_array if folder == "reference" else torch_array
     call(folder, name, arrays(contracts, make), others)                   # as it should be, it runs
     accepted, tried = [], 0
@@ -321,13 +345,13 @@ def test_wrong_shapes_are_refused(folder, name):
     assert tried and accepted == []
 
 
-@pytest.mark.parametrize("folder", ["reference", "layers"])
+@pytest.mark.parametrize("folder", TABLES)
 def test_every_public_function_is_in_a_table(folder):
     found = set()
     for file in sorted((PACKAGE / folder).glob("*.py")):
         found |= {f"{file.stem}.{node.name}" for node in ast.parse(file.read_text(encoding="utf-8")).body
                   if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
-    table = set(REFERENCE if folder == "reference" else LAYERS) | ANY_SHAPE[folder]
+    table = set(TABLES[folder]) | ANY_SHAPE[folder]
     assert found == table | (APART if folder == "reference" else set())
 
 

@@ -3,9 +3,9 @@
     count_built(model)      parameters, in all and active for one token
     flops_built(model)      forward FLOPs of one token
 
-For K3 both are exactly what `parameters.py` and `flops.py` say of its configuration. Modules are known by what they have:
-embeddings are looked up, `experts` beside a `gate` with `k` are routed, `mixing_flops(context, decode)` says what a
-module does beyond its matrices. Sources: as `parameters.py`.
+For K3 both are exactly what `parameters.py` and `flops.py` say of its configuration. Modules are known by what they
+have: embeddings are looked up, `experts` beside a `gate` with `k` are routed, `mixing_flops(context, decode)` says what
+a module does beyond its matrices. Sources: as `parameters.py`.
 """
 
 from contextlib import contextmanager
@@ -58,15 +58,16 @@ def count_built(model):
 def flops_built(model, context=0, decode=False):
     """Forward FLOPs of one token after `context` earlier ones, counted as in `flops_per_token`: -> BuiltFlops.
 
-    A matrix [out, in] costs 2 out in; of E experts the k chosen ones do. What a mixer does beyond its matrices it says in
-    `mixing_flops`, or it is KDA's or MLA's; a subclass of KDA says in `state_flops` what it does for each number of its
-    state (KDA: 7). A mix over depth costs 6 D a source; their number is seen in one forward pass of a single token.
+    A matrix [out, in] costs 2 out in; of E experts the k chosen ones do. What a mixer does beyond its matrices it says
+    in `mixing_flops`, or it is KDA's or MLA's; a subclass of KDA says in `state_flops` what it does for each number of
+    its state (KDA: 7). A mix over depth costs 6 D a source: their number is seen in a forward pass of a single token.
     """
     _need_module("flops_built", model)
     need_integer("flops_built", "context", context, 0)
     if not isinstance(decode, bool):
         raise TypeError(f"flops_built: decode must be True (absorbed) or False (expanded), but {decode!r} came")
-    elsewhere = {id(module.weight) for module in model.modules() if isinstance(module, (nn.Embedding, ShortConvolution))}
+    no_matrix = (nn.Embedding, ShortConvolution)
+    elsewhere = {id(module.weight) for module in model.modules() if isinstance(module, no_matrix)}
     chosen = 0
     for experts, k in _routed(model):
         for p in experts.parameters():
@@ -106,10 +107,9 @@ def _one_layer(config, mla_layers, context, decode):
 
 def _depth_reads(model):
     """[(DepthMix, sources it read)]; a single source is passed on and costs nothing."""
-    reads, handles = [], []
-    for module in model.modules():
-        if isinstance(module, DepthMix):
-            handles.append(module.register_forward_pre_hook(lambda mix, given: reads.append((mix, len(given[0])))))
+    reads = []
+    handles = [module.register_forward_pre_hook(lambda mix, given: reads.append((mix, len(given[0]))))
+               for module in model.modules() if isinstance(module, DepthMix)]
     try:
         if handles:
             with torch.no_grad(), _evaluation(model):

@@ -1,7 +1,7 @@
 """DeltaNet: a memory that corrects itself, and forgets nothing that is not overwritten.
 
 Used by: DeltaNet (Schlag et al.; Yang et al.), the rule inside Gated DeltaNet and KDA.
-Differs from KDA by: S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T, that is alpha = 1.  arXiv 2102.11174, 2406.06484
+Differs from KDA by: S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T, alpha = 1.  arXiv 2102.11174, 2406.06484
 """
 
 import torch

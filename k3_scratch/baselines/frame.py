@@ -33,8 +33,8 @@ def build(layers="kda,kda,kda,mla", ffn="latent_moe", residual="attention", *, c
     config    every size; None: K3Config(). Its layers are replaced: the model's own `config` says how many there are,
               which of them are MLA, and for residual="plain" that there are no blocks
     seed      of the parameters; torch's global generator is left as it was
-    options   of the parts: window, rope_theta, convolution, output_gate for softmax attention; streams, iterations, eps for
-              "hyper"; boundaries for "attention". Each part takes those that it knows
+    options   of the parts: window, rope_theta, convolution, output_gate for softmax attention; streams, iterations, eps
+              for "hyper"; boundaries for "attention". Each part takes those that it knows
     Raises ValueError for a name or an option that no part here has, and lists the known ones.
     """
     names = [name.strip() for name in layers.split(",")] if isinstance(layers, str) else list(layers)
@@ -168,14 +168,14 @@ class Frame(nn.Module):
             moe.balance()
 
     def aux_loss(self):
-        """What the training loss must add: sum of aux_weight * aux_loss over the layers that have one, else 0.  -> []"""
+        """What the training loss must add: sum of aux_weight * aux_loss over the layers that have one, or 0.   -> []"""
         losses = [(moe.aux_weight, moe.aux_loss) for moe in self.moe_layers().values() if hasattr(moe, "aux_loss")]
         return sum((weight * loss for weight, loss in losses if loss is not None), self.norm.weight.new_zeros(()))
 
     def _check(self, tokens, cache, mask, documents):
         """Refuse what cannot be meant, with the argument's name."""
-        given = {name: (value, "B T") for name, value in (("mask", mask), ("documents", documents)) if value is not None}
-        B = check_shapes("Frame", tokens=(tokens, "B T"), **given)["B"]
+        given = {"tokens": tokens, "mask": mask, "documents": documents}
+        B = check_shapes("Frame", **{name: (x, "B T") for name, x in given.items() if x is not None})["B"]
         if tokens.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"Frame: tokens must be whole numbers (int64), but {tokens.dtype} came")
         if tokens.numel() and not tokens.is_meta and not 0 <= tokens.min() <= tokens.max() < self.config.vocab_size:

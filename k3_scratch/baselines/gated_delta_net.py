@@ -1,10 +1,8 @@
 """Gated DeltaNet: the delta rule in a memory that fades as a whole.
 
-Used by: Qwen3-Next, Qwen3.5 (three layers of four).
+Used by: Qwen3-Next (three layers of four).
 Differs from KDA by: S_t = (I - beta_t k_t k_t^T) e^(g_t) S_{t-1} + beta_t k_t v_t^T, one g_t per head, not per channel.
 """
-
-import torch
 
 from k3_scratch.baselines.delta_net import delta_step
 from k3_scratch.baselines.recurrent_mixer import RecurrentMixer

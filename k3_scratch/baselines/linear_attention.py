@@ -1,6 +1,6 @@
 """Linear attention: a memory that only adds.
 
-Used by: Katharopoulos et al.'s linear transformers (there with a feature map and a normaliser); the start of all others.
+Used by: linear transformers (Katharopoulos et al., with a feature map and a normaliser); the start of all others.
 Differs from KDA by: S_t = S_{t-1} + k_t v_t^T, no decay and no erasing.  arXiv 2006.16236
 """
 

@@ -1,7 +1,7 @@
 """MIXERS: the sequence mixers by name.
 
-A mixer is a module made from a `K3Config` and its own options, `mixer(x, cache=None, *, mask=None, documents=None)` with x
-[B, T, D] (the normed input of the sublayer), mask [B, T], False at pads, and documents [B, T]; it returns [B, T, D].
+A mixer is a module made from a `K3Config` and its own options, `mixer(x, cache=None, *, mask=None, documents=None)`:
+x [B, T, D] (the normed input of the sublayer), mask [B, T], False at pads, documents [B, T]; it returns [B, T, D].
 `new_layer_cache` makes its cache. The recurrent ones are KDA's block around another operator (recurrent_mixer.py).
 """
 
@@ -48,7 +48,7 @@ MIXERS = registry(
     MixerBaseline("mla", "mixer", "Kimi K3; with RoPE on the slice r DeepSeek-V2 and V3",
                   "[k; v] = W_kvb norm(W_a x), softmax over all tokens, no positions, gated",
                   "K3 report; DeepSeek-V2, arXiv 2405.04434", GatedMLA, "R + r a token"),
-    MixerBaseline("attention_nope", "mixer", "global layers of Llama 4 and SmolLM3",
+    MixerBaseline("attention_nope", "mixer", "global layers of Command A and Llama 4",
                   "k = W_k x, v = W_v x, softmax(q_t . k_s / sqrt(K)) over all s <= t",
                   "Vaswani et al., arXiv 1706.03762; NoPE, arXiv 2305.19466", NopeAttention, ROWS),
     MixerBaseline("attention_rope", "mixer", "Llama, Qwen, Mistral",

@@ -1,7 +1,7 @@
 """Softmax attention with rotary positions.
 
 Used by: Llama, Qwen, Mistral and nearly all dense models.
-Differs from K3's MLA by: scores (R_t q_t) . (R_s k_s) / sqrt(K), so that order comes from angles, not from a recurrence.
+Differs from K3's MLA by: scores (R_t q_t) . (R_s k_s) / sqrt(K), order comes from angles, not from a recurrence.
 """
 
 from k3_scratch.baselines.softmax_attention import SoftmaxAttention

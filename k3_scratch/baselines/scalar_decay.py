@@ -1,7 +1,7 @@
 """Scalar decay: a memory that fades as a whole, one decay per head and token.
 
 Used by: Mamba-2 (decay from the token), RetNet (decay fixed per head); Lightning attention of MiniMax.
-Differs from KDA by: S_t = e^(g_t) S_{t-1} + k_t v_t^T with one g_t per head, and no erasing.  arXiv 2405.21060, 2307.08621
+Differs from KDA by: S_t = e^(g_t) S_{t-1} + k_t v_t^T with one g_t a head, no erasing.  arXiv 2405.21060, 2307.08621
 """
 
 import torch
@@ -65,8 +65,8 @@ def _cut(x, C):
 
 
 class ScalarDecay(RecurrentMixer):
-    """Scalar decay in KDA's block, with KDA's law for g (the config's bound, or softplus) and a writing strength beta on v
-    in place of Mamba-2's step size: so it differs from "gated_delta_net" in the erasing alone."""
+    """Scalar decay in KDA's block, with KDA's law for g (the config's bound, or softplus), unit keys, and a writing
+    strength beta on v in place of Mamba-2's step size: so it differs from "gated_delta_net" in the erasing alone."""
 
     state_flops, decays = 5, True                                        # decay 1, write 2, read 2
     recurrent, chunk = staticmethod(scalar_decay_recurrent), staticmethod(scalar_decay_chunk)

@@ -1,7 +1,7 @@
 """Softmax attention with a key and a value per head and token, without positions.
 
-Used by: GPT and Llama in this multi-head form, with positions; without them ("NoPE") the global layers of SmolLM3, Llama 4.
-Differs from K3's MLA by: k = W_k x and v = W_v x are cached themselves, H (K + V) numbers a token, not a latent of R + r.
+Used by: GPT and Llama, with positions; without any ("NoPE") the global layers of Command A and Llama 4.
+Differs from K3's MLA by: k = W_k x, v = W_v x, cached as they are: H (K + V) numbers a token, not a latent of R + r.
 """
 
 import torch
@@ -74,7 +74,7 @@ class SoftmaxAttention(nn.Module):
         return AttentionCache(self.config, batch_size, dtype, device, self.window, self.qkv_conv1d is not None)
 
     def forward(self, x, cache=None, *, mask=None, documents=None):
-        """mask [B, T] False at pads, which no other token sees and no convolution; documents keeps packed ones apart."""
+        """mask [B, T] False at pads, which no other token and no convolution sees; documents [B, T] are kept apart."""
         q, k, v = self.queries_keys_values(x, cache, mask, documents)
         if self.rope_theta is not None:
             start = 0 if cache is None else cache.fed

@@ -1,7 +1,7 @@
 """Sliding-window attention with rotary positions: the local layers of a hybrid, whose global layers see all.
 
-Used by: Gemma 2 and 3 (one or five windows to each global layer), Mistral, gpt-oss; Llama 4 and SmolLM3 with NoPE globals.
-Differs from K3's KDA by: o_t = softmax over s in (t - window, t] alone; nothing older than the window is kept in any form.
+Used by: Gemma 2 and 3 (one or five windows to each global layer), gpt-oss; Command A, with NoPE in its global layers.
+Differs from K3's KDA by: o_t = softmax over t - window < s <= t alone; nothing older is kept in any form.
 """
 
 from k3_scratch.baselines.softmax_attention import SoftmaxAttention

@@ -184,14 +184,14 @@ def test_impossible_options_are_refused():
         MIXERS["attention_rope"](NANO.replace(kda_key_dim=5))
 
 
-@ALL
+@pytest.mark.parametrize("case", [*MIXERS, "window_conv"])
 def test_fifty_steps_of_training(case):
-    """Copying with a key: the loss is finite at every step and ends well below where it began."""
+    """A few random rows, to be learnt by heart: the loss is finite at every step and ends far below where it began."""
     name, options = MIXER_CASES[case]
-    model = build([name, name], ffn="swiglu", residual="plain", config=NANO.replace(initializer_range=0.08), seed=1,
-                  **options)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    tokens = torch.randint(0, NANO.vocab_size, (4, 17), generator=torch.Generator().manual_seed(5))
+    config = NANO.replace(initializer_range=0.08)
+    model = build([name], ffn="swiglu", residual="plain", config=config, seed=1, **options)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)
+    tokens = torch.randint(0, NANO.vocab_size, (3, 12), generator=torch.Generator().manual_seed(5))
     losses = []
     for _ in range(50):
         logits = model(tokens[:, :-1])

@@ -134,8 +134,8 @@ def test_gated_deltanet_layer_of_qwen3_next(seed):
     ours = live_mixer("gated_delta_net", config, seed, torch.float32)
     assert isinstance(ours, GatedDeltaNet)
     theirs = qwen.Qwen3NextGatedDeltaNet(qwen.Qwen3NextConfig(
-        hidden_size=D, linear_num_key_heads=H, linear_num_value_heads=H, linear_key_head_dim=K, linear_value_head_dim=10,
-        linear_conv_kernel_dim=4, rms_norm_eps=config.rms_norm_eps, num_hidden_layers=1,
+        hidden_size=D, linear_num_key_heads=H, linear_num_value_heads=H, linear_key_head_dim=K,
+        linear_value_head_dim=10, linear_conv_kernel_dim=4, rms_norm_eps=config.rms_norm_eps, num_hidden_layers=1,
         layer_types=["linear_attention"]), 0)
     theirs.norm.activation = "sigmoid"
 
@@ -160,7 +160,8 @@ def test_gated_deltanet_layer_of_qwen3_next(seed):
             parameter[index] = mine.view_as(parameter[index])
         pairs.append((mine, rows(parameter, index)))
     pairs += copied([(ours.A_log, whole(theirs.A_log)), (ours.dt_bias, whole(theirs.dt_bias)),
-                     (ours.o_norm.weight, whole(theirs.norm.weight)), (ours.o_proj.weight, whole(theirs.out_proj.weight))])
+                     (ours.o_norm.weight, whole(theirs.norm.weight)),
+                     (ours.o_proj.weight, whole(theirs.out_proj.weight))])
     compare_layers(ours, theirs, pairs, lambda layer, x: layer(x), T=33)
 
 
