@@ -191,9 +191,12 @@ class Frame(nn.Module):
             if cache.batch_size != B:
                 raise ShapeError(f"Frame: the cache was made for batch {cache.batch_size}, but tokens has batch {B}")
         started = None if cache is None else cache.started
-        real = mask if mask is not None else torch.ones_like(tokens, dtype=torch.bool)
-        before = real[:, :-1] if started is None else torch.cat([started.unsqueeze(1), real], 1)[:, :-1]
-        if (before & ~real[:, real.shape[1] - before.shape[1]:]).any():
-            raise ValueError("Frame: mask must be left padding: once a row has a real token, no pad may follow")
+        if mask is not None:
+            late = mask[:, :-1] & ~mask[:, 1:]
+            if started is not None:
+                late = torch.cat([started.unsqueeze(1) & ~mask[:, :1], late], 1)
+            if late.any():
+                raise ValueError("Frame: mask must be left padding: once a row has a real token, no pad may follow")
         if cache is not None and tokens.shape[1]:
-            cache.started = real[:, -1]
+            now = torch.ones_like(tokens[:, 0], dtype=torch.bool) if mask is None else mask[:, -1]
+            cache.started = now if started is None else started | now

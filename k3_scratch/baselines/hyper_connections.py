@@ -62,6 +62,10 @@ class HyperConnection(nn.Module):
         mixing = doubly_stochastic(mixing.unflatten(-1, (self.n, self.n)), self.iterations, self.eps)
         return torch.sigmoid(pre) + self.eps, 2 * torch.sigmoid(post), mixing
 
+    def mixing_flops(self, context, decode=False):
+        """FLOPs of one token beyond `fn`, for accounting/built.py: n^2 D multiply-adds mix, n D read and n D write."""
+        return 2 * (self.n + 2) * self.fn.shape[1]
+
 
 class HyperHead(nn.Module):
     """The streams become one vector again, before the final norm.                      [B, T, n, D] -> [B, T, D]"""
@@ -76,6 +80,10 @@ class HyperHead(nn.Module):
     def forward(self, streams):
         weights = torch.sigmoid(self.scale * all_streams(streams, self.fn, self.norm_eps) + self.base) + self.eps
         return collapse(weights, streams)
+
+    def mixing_flops(self, context, decode=False):
+        """FLOPs of one token beyond `fn`: n D multiply-adds."""
+        return 2 * self.fn.shape[1]
 
 
 class HyperConnections:

@@ -12,7 +12,8 @@ from k3_scratch.baselines.entry import Baseline, registry
 from k3_scratch.baselines.gated_delta_net import GatedDeltaNet
 from k3_scratch.baselines.kda_softplus import KDASoftplus
 from k3_scratch.baselines.linear_attention import LinearAttention
-from k3_scratch.baselines.rope_attention import NopeAttention, RopeAttention
+from k3_scratch.baselines.nope_attention import NopeAttention
+from k3_scratch.baselines.rope_attention import RopeAttention
 from k3_scratch.baselines.scalar_decay import ScalarDecay
 from k3_scratch.baselines.window_attention import WindowAttention
 from k3_scratch.layers.kda_attention import KDACache, KimiDeltaAttention

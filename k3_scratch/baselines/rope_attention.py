@@ -12,10 +12,3 @@ class RopeAttention(SoftmaxAttention):
 
     def __init__(self, config, *, rope_theta=10_000.0, convolution=False, output_gate=False):
         super().__init__(config, rope_theta=rope_theta, convolution=convolution, output_gate=output_gate)
-
-
-class NopeAttention(SoftmaxAttention):
-    """`SoftmaxAttention` without positions and over all tokens: the global layers beside windows."""
-
-    def __init__(self, config, *, convolution=False, output_gate=False):
-        super().__init__(config, convolution=convolution, output_gate=output_gate)

@@ -1,6 +1,6 @@
 """Softmax attention with a key and a value per head and token, without positions.
 
-Used by: GPT and Llama, with positions; without any ("NoPE") the global layers of Command A and Llama 4.
+Used by: nearly all transformers, see nope_attention.py, rope_attention.py and window_attention.py.
 Differs from K3's MLA by: k = W_k x, v = W_v x, cached as they are: H (K + V) numbers a token, not a latent of R + r.
 """
 

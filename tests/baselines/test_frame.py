@@ -181,6 +181,10 @@ def test_counts_of_other_parts():
     assert window_flops.modules["mixing"] == 10 * H * 2 * (K + V) + 2 * c.conv_size * H * (2 * K + V)
     full = build("kda,kda", config=c, residual="full_attention")
     assert flops_built(full).modules["depth"] == 6 * D * (2 + 3 + 4 + 5)
+    hyper = flops_built(build("kda,kda", config=c, residual="hyper", ffn="swiglu", streams=3)).modules
+    assert hyper["mixing"] - kda_flops.modules["mixing"] == 4 * 2 * (3 * 3 + 2 * 3) * D + 2 * 3 * D
+    assert hyper["matrices"] - kda_flops.modules["matrices"] == 4 * 2 * 15 * 3 * D + 2 * 3 * 3 * D
+    assert hyper["depth"] == 0
     dense, moe = (build("kda", config=c.replace(first_k_dense=0), ffn=ffn) for ffn in ("swiglu", "sigmoid_moe"))
     F, k = c.moe_intermediate_size, c.num_experts_per_token
     assert count_built(moe).routed_experts == c.num_experts * 3 * D * F

@@ -90,6 +90,19 @@ def test_documents_clear_the_state(name, form):
 
 
 @ALL
+def test_gradients_across_documents(name):
+    """Of chunks and of the loop alike, and none flows from one document into another."""
+    documents, given = torch.tensor([[0] * 6 + [1] * 18, [0] * 20 + [1] * 4]), arguments_of(name, "mild", 24)
+    want, got = (values_and_gradients(form, given, documents=documents) for form in OPERATORS[name][:2])
+    for key, x in want.items():
+        assert relative_error(got[key], x) <= 1e-10, key
+    v = given["v"].detach().clone().requires_grad_()
+    o, _ = OPERATORS[name][1](*{**given, "v": v}.values(), documents=documents)
+    o[0, 6:].sum().backward()
+    assert (v.grad[0, :6] == 0).all() and v.grad[0, 6:].abs().min() > 0
+
+
+@ALL
 def test_empty_and_low_precision(name):
     for form in OPERATORS[name][:2]:
         given = arguments_of(name, "mild", 0)
