@@ -10,6 +10,7 @@ from k3_scratch.export.huggingface import hf_config, hf_tensors
 
 NAME, VERSION = "mlx-lm", version("mlx-lm")
 LIMIT = 5e-5                                     # their float32 against our float64, logits of standard deviation 1.5
+mx.set_default_device(mx.cpu)                    # on a Mac too: the same code everywhere
 mx.disable_compile()                             # on a CPU it would call a C++ compiler
 
 
