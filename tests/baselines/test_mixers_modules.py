@@ -177,6 +177,15 @@ def test_kda_softplus_is_kda_by_configuration():
     assert (softplus.decay(x.float()) < 0).all()
 
 
+@pytest.mark.parametrize("name", ["gated_delta_net", "scalar_decay", "kda_softplus"])
+def test_decays_start_between_dt_min_and_dt_max(name):
+    """As KDA's do: at a zero input -g is softplus(dt_bias), from slow to fast."""
+    config = NANO.replace(num_heads=40, gate_lower_bound=None, dt_min=0.01, dt_max=0.2)
+    mixer = MIXERS[name](config)
+    rate = -mixer.decay(torch.zeros(1, 1, config.hidden_size)).flatten()
+    assert rate.min() > 0.0099 and rate.max() < 0.201 and rate.max() > 4 * rate.min()
+
+
 def test_impossible_options_are_refused():
     with pytest.raises(ValueError, match="window must be None or at least 1, but 0 came"):
         SoftmaxAttention(NANO, window=0)
