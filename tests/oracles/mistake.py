@@ -24,7 +24,7 @@ class Mistake:
 
 
 MISTAKES = {}                                    # those that the logits show
-UNSEEN = {}                                      # those that they cannot show
+UNSEEN = {}                                      # those that they do not show
 
 
 def mistake(where, description, table=MISTAKES):

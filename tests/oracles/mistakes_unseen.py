@@ -1,4 +1,8 @@
-"""Mistakes that no logits can show, each with the reason; how they are planted is in mistake.py."""
+"""Mistakes that logits do not show, each with the reason; how they are planted is in mistake.py.
+
+The two about mixing weights hide behind the norm on the summed experts, which cancels any factor while that sum is
+large against the root of the norm's eps; when the experts give next to nothing, logits do show them.
+"""
 
 import torch
 import torch.nn.functional as F

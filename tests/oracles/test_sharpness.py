@@ -1,6 +1,6 @@
 """The oracles are sharp: each deliberate mistake in our forward pass moves our logits far away from mlx-lm's.
 
-What logits cannot show is caught by a test of the property itself; that this test would fail is shown here too.
+What logits do not show is caught by a test of the property itself; that this test would fail is shown here too.
 """
 
 import functools
@@ -92,9 +92,9 @@ def test_the_table_of_mistakes():
     assert len(set(texts)) == len(texts)
 
 
-@pytest.mark.parametrize("name", ["keys_and_values_cached", "no_routed_scale"])
+@pytest.mark.parametrize("name", ["keys_and_values_cached", "no_renormalisation", "no_routed_scale"])
 def test_what_logits_do_not_show(name):
-    """The reason for tests of their own: with and without the mistake the most likely tokens are the same."""
+    """The reason for tests of their own: where the experts' sum is large, their norm hides the factor from us all."""
     model, ids = live_k3(BASE.replace(initializer_range=0.3), seed=6), prompt(BASE, 65)
     right = model(ids)
     with UNSEEN[name].planted():
@@ -103,7 +103,7 @@ def test_what_logits_do_not_show(name):
     assert torch.equal(wrong.argmax(-1), right.argmax(-1))
 
 
-# ---- what logits cannot show
+# ---- what logits do not show
 
 def load(file):
     """A test file as a fresh module, which binds what is planted at this moment."""
