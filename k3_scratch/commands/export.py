@@ -68,5 +68,6 @@ def packing_line(model):
     if not experts:
         return "MXFP4: the model has no routed experts"
     lost = error_statistics(torch.cat([x.reshape(-1, BLOCK) for x in experts]))
-    return (f"MXFP4: relative error {lost['relative_rms']:.4f} ({lost['snr_db']:.1f} dB), largest {lost['largest']:.4g}, "
-            f"{lost['saturated']:.2%} of the values saturate, {lost['zeroed']:.2%} become zero")
+    return (f"MXFP4: relative error {lost['relative_rms']:.4f} ({lost['snr_db']:.1f} dB), "
+            f"largest {lost['largest']:.4g}, {lost['saturated']:.2%} of the values saturate, "
+            f"{lost['zeroed']:.2%} become zero")

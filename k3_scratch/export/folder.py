@@ -28,16 +28,16 @@ class OpenFolder:
     folder: Path
     config: K3Config
     places: dict                                 # released name -> names.Place
-    files: dict                                  # released name -> file that holds it
+    files: dict                                  # released name -> (file that holds it, the same, opened)
     packed: bool                                 # routed experts in MXFP4
 
     def read(self, name):
         """The tensor of this released name, as stored."""
+        file, opened = self.files[name]
         try:
-            with safe_open(self.files[name], framework="pt") as file:
-                return file.get_tensor(name)
+            return opened.get_tensor(name)
         except (SafetensorError, OSError) as error:
-            raise ExportError(f"{self.files[name]}: {name}: not readable ({error})") from error
+            raise ExportError(f"{file}: {name}: not readable ({error})") from error
 
 
 def open_folder(folder):
@@ -53,20 +53,25 @@ def open_folder(folder):
         config = config_from_hf(fields)
     except (ConfigError, ExportError) as error:
         raise ExportError(f"{folder / 'config.json'}: {error}") from error
-    found = {}                                                           # name -> (file, shape, dtype)
+    found, files = {}, {}                                                # found: name -> (shape, dtype)
     for file in _weight_files(folder):
-        for name, (shape, dtype) in _header(file).items():
+        opened, header = _open(file)
+        for name in header:
             if name in found:
-                raise ExportError(f"{file}: {name} is in {found[name][0].name} too")
-            found[name] = (file, shape, dtype)
+                raise ExportError(f"{file}: {name} is in {files[name][0].name} too")
+            files[name] = file, opened
+        found |= header
     packed = config.expert_dtype == "mxfp4" or any(name.endswith(".weight_packed") for name in found)
-    wanted = places(config, mxfp4=packed, prefix=PREFIX if fields["model_type"] == MODEL_TYPE else "")
+    try:
+        wanted = places(config, mxfp4=packed, prefix=PREFIX if fields["model_type"] == MODEL_TYPE else "")
+    except ExportError as error:
+        raise ExportError(f"{folder}: {error}") from error
     complaint = _differences(wanted, found)
     if complaint:
         raise ExportError(f"{folder}: the tensors do not fit config.json; {complaint}")
     if packed:
         config = config.replace(expert_dtype="mxfp4", mla_layers=config.mla_layers)
-    return OpenFolder(folder, config, wanted, {name: file for name, (file, _, _) in found.items()}, packed)
+    return OpenFolder(folder, config, wanted, files, packed)
 
 
 def read_json(path):
@@ -93,29 +98,29 @@ def _weight_files(folder):
     return [folder / name for name in sorted(set(names.values()))]
 
 
-def _header(file):
-    """{name: (shape, dtype)} of a safetensors file, without reading the values."""
+def _open(file):
+    """A safetensors file, opened, and {name: (shape, dtype)} from its header; values are read when asked for."""
     try:
-        with safe_open(file, framework="pt") as opened:
-            parts = {name: opened.get_slice(name) for name in opened.keys()}     # noqa: SIM118  (it is no dict)
-            return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
+        opened = safe_open(file, framework="pt")
+        parts = {name: opened.get_slice(name) for name in opened.keys()}         # noqa: SIM118  (it is no dict)
+        return opened, {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
     except (SafetensorError, OSError) as error:
         raise ExportError(f"{file}: not readable safetensors ({error})") from error
 
 
 def _differences(wanted, found):
     """What is missing, unexpected, misshapen and of a wrong dtype, as one line; empty when all is well."""
-    widths = {dtype for name, (_, _, dtype) in found.items() if name in wanted
+    widths = {dtype for name, (_, dtype) in found.items() if name in wanted
               and not wanted[name].wide and not wanted[name].packed}
     plain = next(iter(widths)) if len(widths) == 1 else " or ".join(FLOATS)      # all matrices have one dtype
     lists = {
         "missing": [name for name in wanted if name not in found],
         "unexpected": [name for name in found if name not in wanted],
-        "misshapen": [f"{name} (wanted {list(place.shape)}, got {list(found[name][1])})"
-                      for name, place in wanted.items() if name in found and place.shape != found[name][1]],
-        "wrong dtype": [f"{name} (wanted {_dtypes(place, plain)}, got {found[name][2]})"
+        "misshapen": [f"{name} (wanted {list(place.shape)}, got {list(found[name][0])})"
+                      for name, place in wanted.items() if name in found and place.shape != found[name][0]],
+        "wrong dtype": [f"{name} (wanted {_dtypes(place, plain)}, got {found[name][1]})"
                         for name, place in wanted.items()
-                        if name in found and found[name][2] not in _dtypes(place, plain).split(" or ")],
+                        if name in found and found[name][1] not in _dtypes(place, plain).split(" or ")],
     }
     if len(widths) > 1:
         lists["wrong dtype"].append(f"the matrices have several dtypes, {', '.join(sorted(widths))}")

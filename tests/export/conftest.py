@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "layers"))          # torch_helpers
 
-from torch_helpers import live_model, variant                                    # noqa: E402
+from torch_helpers import live_model, variant  # noqa: E402
 
-from k3_scratch.export.huggingface import to_huggingface                         # noqa: E402
+from k3_scratch.export.huggingface import to_huggingface  # noqa: E402
 
 
 @pytest.fixture(scope="session")

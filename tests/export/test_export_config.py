@@ -72,7 +72,8 @@ def test_kimi_linear_as_transformers_writes_it():
     linear = flat.pop("linear_attn_config")
     flat |= {"linear_head_dim": linear["head_dim"], "linear_num_heads": linear["num_heads"],
              "linear_conv_kernel_dim": linear["short_conv_kernel_size"],
-             "layer_types": ["linear_attention"] * 3 + ["full_attention"], "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+             "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+             "mlp_layer_types": ["dense"] + ["sparse"] * 3,
              "architectures": ["KimiLinearForCausalLM"], "tie_word_embeddings": False, "head_dim": 4,
              "attention_bias": False, "dtype": "float32", "transformers_version": "5.23.0", "use_cache": True}
     for absent in ("mla_use_output_gate", "routed_expert_hidden_size", "latent_moe_use_norm", "attn_res_block_size",
