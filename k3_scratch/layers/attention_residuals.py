@@ -28,7 +28,7 @@ class Source:
 
     def __init__(self, vector, eps):
         self.vector = vector                                             # [..., D]
-        self.inverse_rms = torch.rsqrt(raised(vector).square().mean(-1) + eps)       # [...]
+        self.inverse_rms = _InverseRMS.apply(raised(vector), eps)        # [...]
 
 
 def mixing_weights(sources, query, norm_weight):
@@ -40,10 +40,41 @@ def mixing_weights(sources, query, norm_weight):
 
 def mixture(sources, weights):
     """sum_i p_i v_i of the raw vectors.                                     [N] of [..., D], [N, ...] -> [..., D]"""
-    total = weights[0].unsqueeze(-1) * sources[0].vector
-    for source, weight in zip(sources[1:], weights[1:], strict=True):
-        total = torch.addcmul(total, weight.unsqueeze(-1), source.vector.to(total.dtype))
-    return total.to(sources[0].vector.dtype)
+    return _Mixture.apply(weights, *(s.vector for s in sources))
+
+
+class _InverseRMS(torch.autograd.Function):
+    """1 / rms(v) and its gradient -v / (D rms^3), one pass over v each way.                        [..., D] -> [...]"""
+
+    @staticmethod
+    def forward(ctx, v, eps):
+        inverse = torch.rsqrt(torch.linalg.vecdot(v, v) / v.shape[-1] + eps)
+        ctx.save_for_backward(v, inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx, d):
+        v, inverse = ctx.saved_tensors
+        return v * (d * inverse ** 3 / -v.shape[-1]).unsqueeze(-1), None
+
+
+class _Mixture(torch.autograd.Function):
+    """The weighted sum and its gradients; the products d . v_i are never written out."""
+
+    @staticmethod
+    def forward(ctx, weights, *vectors):
+        ctx.save_for_backward(weights, *vectors)
+        total = weights[0].unsqueeze(-1) * vectors[0]
+        for weight, v in zip(weights[1:], vectors[1:], strict=True):
+            total.addcmul_(weight.unsqueeze(-1), v.to(total.dtype))
+        return total.to(vectors[0].dtype)
+
+    @staticmethod
+    def backward(ctx, d):
+        weights, *vectors = ctx.saved_tensors
+        d = d.to(weights.dtype)
+        d_weights = torch.stack([torch.linalg.vecdot(d, v.to(d.dtype)) for v in vectors])
+        return d_weights, *((w.unsqueeze(-1) * d).to(v.dtype) for w, v in zip(weights, vectors, strict=True))
 
 
 class DepthMix(nn.Module):

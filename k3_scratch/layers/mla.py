@@ -25,7 +25,8 @@ def mla_naive(q, latent, shared_key, w_kvb, *, mask=None):
     """
     n = _key_width("mla_naive", q, latent, shared_key, w_kvb, mask)
     wide = raised(q)
-    expanded = torch.einsum("bsr,hcr->bhsc", latent.to(wide.dtype), w_kvb.to(wide.dtype))
+    expanded = F.linear(latent.to(wide.dtype), w_kvb.to(wide.dtype).flatten(0, 1))           # [B, S, H (n + v)]
+    expanded = expanded.unflatten(-1, w_kvb.shape[:2]).transpose(1, 2)   # [B, H, S, n + v]
     k_latent, v = expanded[..., :n], expanded[..., n:]                   # [B, H, S, n], [B, H, S, v]
     k_shared = shared_key.to(wide.dtype).unsqueeze(1).expand(-1, q.shape[2], -1, -1)
     k = torch.cat([k_latent, k_shared], -1)                              # [B, H, S, Q]
@@ -60,9 +61,10 @@ def visible(T, S, mask, device):
 
 def _attend(q, k, v, mask):
     """Causal softmax attention; q [B, H, T, Q], k [B, H, S, Q], v [B, H, S, v] -> [B, H, T, v]"""
-    T, S = q.shape[2], k.shape[2]
-    if T == S and mask is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=T > 1)
+    T, S, width = q.shape[2], k.shape[2], v.shape[-1]
+    if T == S and mask is None:                                          # PyTorch's fast form wants v as wide as q
+        v = F.pad(v, (0, max(0, q.shape[-1] - width)))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=T > 1)[..., :width]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible(T, S, mask, q.device).unsqueeze(1))
 
 

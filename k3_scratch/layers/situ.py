@@ -13,9 +13,29 @@ def situ_glu(gate, up, beta=4.0, linear_beta=25.0):
     SiLU with both factors bounded: |result| <= beta * linear_beta. The sigmoid takes the uncapped gate.  K3 report.
     """
     check_shapes("situ_glu", gate=(gate, "... F"), up=(up, "... F"))
-    wide, wide_up = raised(gate), raised(up)
-    capped = beta * torch.tanh(wide / beta) * torch.sigmoid(wide)
-    return (capped * (linear_beta * torch.tanh(wide_up / linear_beta))).to(gate.dtype)
+    return _SituGLU.apply(raised(gate), raised(up), beta, linear_beta).to(gate.dtype)
+
+
+class _SituGLU(torch.autograd.Function):
+    """With t = tanh(gate/beta), s = sigmoid(gate), u = tanh(up/linear_beta): beta t s linear_beta u, and by hand
+
+    d gate = linear_beta u (s (1 - t^2) + beta t s (1 - s))          d up = beta t s (1 - u^2)
+    """
+
+    @staticmethod
+    def forward(ctx, gate, up, beta, linear_beta):
+        t, s, u = (gate / beta).tanh_(), gate.sigmoid(), (up / linear_beta).tanh_()
+        ctx.save_for_backward(t, s, u)
+        ctx.bounds = beta, linear_beta
+        return (t * s).mul_(u).mul_(beta * linear_beta)
+
+    @staticmethod
+    def backward(ctx, d):
+        (t, s, u), (beta, linear_beta), one = ctx.saved_tensors, ctx.bounds, d.new_ones(())
+        d_s = d * s
+        slope = torch.addcmul(t * beta, t, s, value=-beta).addcmul_(t, t, value=-1).add_(1)      # 1 - t^2 + bt(1 - s)
+        d_up = torch.addcmul(one, u, u, value=-1).mul_(t).mul_(d_s).mul_(beta)
+        return slope.mul_(u).mul_(d_s).mul_(linear_beta), d_up, None, None
 
 
 def swiglu(gate, up):

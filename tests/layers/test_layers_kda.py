@@ -142,24 +142,26 @@ def test_the_backward_pass_of_the_delta_rule_by_hand(form, regime):
 
 # --- the parts of the chunk form ---
 
-def scan_arguments(rng, N=4, B=2, H=3, C=5, K=4, V=2):
-    return (normal(rng, B, H, N, C, K) / 3, normal(rng, B, H, N, C, V), normal(rng, B, H, N, C, K) / 3,
-            torch.from_numpy(rng.uniform(size=(B, H, N, K))), normal(rng, B, H, K, V))
+def scan_arguments(rng, N=4, M=6, C=5, K=3, V=2):
+    solved = torch.cat([normal(rng, N, M, C, K) / 3, normal(rng, N, M, C, V)], -1)
+    return (solved, normal(rng, N, M, C, K) / 3, torch.from_numpy(rng.uniform(size=(N, M, K))),
+            normal(rng, M, K, V))
 
 
 def test_scan_is_a_plain_loop():
-    W, U, K_end, through, state = scan_arguments(np.random.default_rng(0))
-    states, written, last = kda_scan(W, U, K_end, through, state)
+    solved, K_end, through, state = scan_arguments(np.random.default_rng(0))
+    states, written, last = kda_scan(solved, K_end, through, state)
+    W, U = solved.split([3, 2], -1)
     for n in range(4):
-        assert relative_error(states[:, :, n], state) <= 1e-14
-        new = U[:, :, n] - W[:, :, n] @ state
-        assert relative_error(written[:, :, n], new) <= 1e-14
-        state = through[:, :, n, :, None] * state + K_end[:, :, n].mT @ new
+        assert relative_error(states[n], state) <= 1e-14
+        new = U[n] - W[n] @ state
+        assert relative_error(written[n], new) <= 1e-14
+        state = through[n].unsqueeze(-1) * state + K_end[n].mT @ new
     assert relative_error(last, state) <= 1e-14
 
 
 def test_gradcheck_of_the_scan():
-    leaves = [x.requires_grad_() for x in scan_arguments(np.random.default_rng(1), N=3, H=1, C=2, K=3)]
+    leaves = [x.requires_grad_() for x in scan_arguments(np.random.default_rng(1), N=3, M=2, C=4, K=5)]
     assert torch.autograd.gradcheck(kda_scan, leaves)
     for used in range(3):                                                        # a loss that reads one result only
         assert torch.autograd.gradcheck(lambda *x, used=used: kda_scan(*x)[used], leaves)
