@@ -53,9 +53,9 @@ def _made(notebook, written, version, dropped):
     for i, cell in enumerate(made.cells):
         if cell.cell_type == "markdown":
             following = [c for c in made.cells[i + 1:i + 3] if "id" in c.metadata]
+            cell.source = _links(cell.source, written, version)
             cell.source = _prose(cell, made.metadata.k3, first=i == 0, last=i == len(made.cells) - 1,
                                  exercise=following[0].metadata if following else None, written=written)
-            cell.source = _links(cell.source, written, version)
         elif version == "student":
             cell.source = without_solution(cell.source)
     _number(made.cells)
@@ -110,13 +110,13 @@ def _prose(cell, k3, first, last, exercise, written):
         source = f"{title}\n\n*about {exercise['minutes']} minutes · {DOTS[exercise['difficulty']]}*\n{text}"
     if first:
         title, _, text = source.partition("\n")
-        source = "\n\n".join(filter(None, [title, _head(k3), text.strip("\n")]))
+        source = "\n\n".join(filter(None, [title, _head(k3, written), text.strip("\n")]))
     if last and k3["name"] in TITLES:
         source += "\n\n---\n" + ways_on(k3["name"], written)
     return source
 
 
-def _head(k3):
+def _head(k3, written):
     minutes = k3["minutes"]
     if k3["version"] == "student":
         other, up = f"[with solutions](solutions/{k3['name']}.ipynb)", ""
@@ -125,7 +125,7 @@ def _head(k3):
     lines = [f"*Reading {minutes['read']} minutes · exercises {minutes['exercises']} minutes · running all cells "
              f"{minutes['run']} · {other} · [something does not work]({up}troubleshooting.md)*", "",
              "**Afterwards you can**", "", *(f"- {item}" for item in k3["objectives"]), "",
-             "**You need** " + "; ".join(k3["needs"]) + "."]
+             "**You need** " + _links("; ".join(k3["needs"]), written, k3["version"]) + "."]
     return "\n".join(lines)
 
 
@@ -146,16 +146,16 @@ def _way(name, written):
 
 
 def _links(source, written, version):
-    """Links to chapters not yet written become plain text; in solutions/ the others lead one folder up."""
+    """Links to chapters not yet written become plain text; in solutions/ those to other files lead one folder up."""
+    def chapter(target):
+        return target.split("#")[0].removesuffix(".ipynb")
+
     def kept(match):
-        name = match[2].split("#")[0].removesuffix(".ipynb").removeprefix("solutions/")
-        return match[1] if name in TITLES and name not in written else match[0]
+        return match[1] if chapter(match[2]) in TITLES and chapter(match[2]) not in written else match[0]
 
     def moved(match):
-        target = match[2]
-        stays = target.startswith(("http://", "https://", "#", "mailto:")) or target.split("#")[0][:-6] in TITLES
-        return match[0] if stays or target.startswith("../" + (target[3:] if target[3:-6] in TITLES else "?")) \
-            else f"{match[1]}../{target}{match[3]}"
+        stays = match[2].startswith(("http://", "https://", "#")) or chapter(match[2]) in TITLES
+        return match[0] if stays else f"{match[1]}../{match[2]}{match[3]}"
     source = LINK.sub(kept, source)
     return TARGET.sub(moved, source) if version == "solution" else source
 

@@ -25,7 +25,7 @@ def test_at_least_three_mistakes_each_with_its_own_hint(exercise):
     hints = [mistake.hint for mistake in exercise.mistakes]
     assert len(hints) >= 3
     assert len({*hints, exercise.look}) == len(hints) + 1
-    assert all(hint.endswith(".") and len(hint.split()) >= 5 for hint in (*hints, exercise.look))
+    assert all(hint.endswith((".", "?")) and len(hint.split()) >= 5 for hint in (*hints, exercise.look))
     for mistake in exercise.mistakes:
         verdict = judge(exercise, mistake.wrong)
         assert (verdict.state, verdict.hint) == ("wrong", mistake.hint), verdict

@@ -103,7 +103,49 @@ STEP = Exercise(
     ))
 
 
-# ---- 1.5 the backward pass of one write
+# ---- 1.5 the best that a state can do
+
+def best_state(k, v):
+    """The state with the least sum of squared errors of recall.   [n, K], [n, V] -> [K, V]"""
+    return np.linalg.lstsq(k, v, rcond=None)[0]
+
+
+def _pairs(seed, n, K, V):
+    k, v = _normal(seed, (n, K), (n, V))
+    return _unit(k), v
+
+
+def _one_pass(k, v):
+    state = np.zeros((k.shape[1], v.shape[1]))
+    for k_t, v_t in zip(k, v, strict=True):
+        state = delta_step(state, k_t, v_t, 1.0)
+    return state
+
+
+BEST = Exercise(
+    "1.5", "the best state for given pairs", best_state,
+    "keys @ S = values, in the sense of least squares: np.linalg.lstsq or np.linalg.pinv.",
+    takes={"k": "n K", "v": "n V"}, returns={"state": "K V"}, tolerance=1e-7,
+    cases=(Case("for paper (two equal keys of K = 1 with the values 2 and 4: their mean is best)",
+                (np.ones((2, 1)), np.array([[2.0], [4.0]])), paper=True),
+           Case("with fewer pairs than channels (n = 3, K = 6, V = 2)", _pairs(0, 3, 6, 2)),
+           Case("with more pairs than channels (n = 9, K = 4, V = 3)", _pairs(1, 9, 4, 3))),
+    properties=(Property("three pairs in a memory of K = 5 are recalled exactly",
+                         lambda f: np.allclose(_pairs(2, 3, 5, 2)[0] @ f(*_pairs(2, 3, 5, 2)),
+                                               _pairs(2, 3, 5, 2)[1])),),
+    mistakes=(
+        Mistake("That is the memory that only adds, K^T V: right only when the keys are at right angles.",
+                lambda k, v: k.T @ v),
+        Mistake("That is one pass of the delta rule: it spoils earlier pairs, the best state takes all at once.",
+                _one_pass),
+        Mistake("K^T V divided by the number of pairs is a mean of outer products, not a solution of K S = V.",
+                lambda k, v: k.T @ v / len(k)),
+        Mistake("A small number added to K^T K moves the result: pinv and lstsq need none.",
+                lambda k, v: np.linalg.inv(k.T @ k + 1e-3 * np.eye(k.shape[1])) @ k.T @ v),
+    ))
+
+
+# ---- 1.6 the backward pass of one write
 
 def write_backward(state, k, v, beta, dafter):
     """Gradients of one write.   -> dstate [K, V], dk [K], dv [V], dbeta"""
@@ -127,7 +169,7 @@ def _back(seed, K, V, beta):
 
 
 BACKWARD = Exercise(
-    "1.5", "the backward pass of one write", write_backward,
+    "1.6", "the backward pass of one write", write_backward,
     "Go through the two lines e = v - S^T k and S' = S + beta k e^T from the last to the first; S and k occur in both.",
     takes={"state": "K V", "k": "K", "v": "V", "beta": None, "dafter": "K V"},
     returns={"dstate": "K V", "dk": "K", "dv": "V", "dbeta": ""},
@@ -148,48 +190,6 @@ BACKWARD = Exercise(
     ))
 
 
-# ---- 1.6 the best that a state can do
-
-def best_state(k, v):
-    """The state with the least sum of squared errors of recall.   [n, K], [n, V] -> [K, V]"""
-    return np.linalg.lstsq(k, v, rcond=None)[0]
-
-
-def _pairs(seed, n, K, V):
-    k, v = _normal(seed, (n, K), (n, V))
-    return _unit(k), v
-
-
-def _one_pass(k, v):
-    state = np.zeros((k.shape[1], v.shape[1]))
-    for k_t, v_t in zip(k, v, strict=True):
-        state = delta_step(state, k_t, v_t, 1.0)
-    return state
-
-
-BEST = Exercise(
-    "1.6", "the best state for given pairs", best_state,
-    "keys @ S = values, in the sense of least squares: np.linalg.lstsq or np.linalg.pinv.",
-    takes={"k": "n K", "v": "n V"}, returns={"state": "K V"}, tolerance=1e-7,
-    cases=(Case("for paper (two equal keys of K = 1 with the values 2 and 4: their mean is best)",
-                (np.ones((2, 1)), np.array([[2.0], [4.0]])), paper=True),
-           Case("with fewer pairs than channels (n = 3, K = 6, V = 2)", _pairs(0, 3, 6, 2)),
-           Case("with more pairs than channels (n = 9, K = 4, V = 3)", _pairs(1, 9, 4, 3))),
-    properties=(Property("three pairs in a memory of K = 5 are recalled exactly",
-                         lambda f: np.allclose(_pairs(2, 3, 5, 2)[0] @ f(*_pairs(2, 3, 5, 2)),
-                                               _pairs(2, 3, 5, 2)[1])),),
-    mistakes=(
-        Mistake("That is the memory that only adds, K^T V: right only when the keys are at right angles.",
-                lambda k, v: k.T @ v),
-        Mistake("That is one pass of the delta rule: it spoils earlier pairs, the best state takes all at once.",
-                _one_pass),
-        Mistake("K^T V divided by the number of pairs is a mean of outer products, not a solution of K S = V.",
-                lambda k, v: k.T @ v / len(k)),
-        Mistake("A small number added to K^T K moves the result: pinv and lstsq need none.",
-                lambda k, v: np.linalg.inv(k.T @ k + 1e-3 * np.eye(k.shape[1])) @ k.T @ v),
-    ))
-
-
 EXERCISES = (
     Exercise("1.1", "from when on the state is smaller", 65,
              "K * V numbers against T * (K + V): for which whole T is the first smaller than the second?",
@@ -205,4 +205,4 @@ EXERCISES = (
                                0.5),
                        Mistake("The size is right, the sign is not: the write goes beyond v to the other side.", 1.0),
                        Mistake("That is what is written, beta |k|^2; asked is what is left of the error.", 2.0))),
-    BACKWARD, BEST)
+    BEST, BACKWARD)

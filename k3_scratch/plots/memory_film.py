@@ -1,0 +1,95 @@
+"""The film strip of a matrix memory: token by token, what came, what was recalled, what changed, what is kept."""
+
+import numpy as np
+
+from k3_scratch.plots.style import FAINT, INK, PETROFF10, PlotError, as_array, ink_on, new_figure, styled
+from k3_scratch.shapes import check_shapes
+
+CELL = 0.42              # inches
+LARGEST = 8              # rows and columns of a state whose numbers are still readable
+
+
+@styled
+def memory_film(states, keys, values, recalled, decay=None, titles=None, limit=None):
+    """Look down a column: the key marks rows, the error of the recalled value is what changes in them.
+
+    states    [n, K, V]  the memory before the first token and after each one (n = T + 1)
+    keys      [T, K]     values, recalled [T, V]: what is to be stored, and what the memory said for the key before
+    decay     [T, K]     share of each row that is kept, drawn as bars; None: nothing is forgotten
+    titles    [T]        a few words over each token
+    limit     largest number of the colour scale; None: the largest there is
+    Raises ShapeError for sizes that do not fit, PlotError for more rows or columns than can be read.
+    """
+    name = "memory_film"
+    states, keys = as_array(name, "states", states), as_array(name, "keys", keys)
+    values, recalled = as_array(name, "values", values), as_array(name, "recalled", recalled)
+    decay = np.ones(keys.shape) if decay is None else as_array(name, "decay", decay)
+    sizes = check_shapes(name, keys=(keys, "T K"), values=(values, "T V"), recalled=(recalled, "T V"),
+                         decay=(decay, "T K"), states=(states, "n K V"))
+    T, K, V = sizes["T"], sizes["K"], sizes["V"]
+    titles = [f"token {t + 1}" for t in range(T)] if titles is None else list(titles)
+    if len(states) != T + 1 or len(titles) != T:
+        raise PlotError(f"{name}: states must be [T + 1, K, V] and titles [T] with T = {T}, "
+                        f"but {len(states)} states and {len(titles)} titles came")
+    if max(K, V) > LARGEST:
+        raise PlotError(f"{name}: states must have at most {LARGEST} rows and columns, but [{K}, {V}] came")
+
+    changes = states[1:] - decay[:, :, None] * states[:-1]
+    limit = limit or max(np.abs(a).max() for a in (states, keys, values, recalled, changes)) or 1.0
+    bars = bool(np.any(decay < 1))
+    pitch = (1 + V + (1.3 if bars else 0) + 1.0) * CELL                # width of one token
+    left, top = 1.45, 0.42
+    heights = [1, 1, K, K]
+    tops = top + np.concatenate([[0], np.cumsum([(rows + 0.75) * CELL for rows in heights[:-1]])])
+    width, height = left + T * pitch, tops[-1] + K * CELL + 0.16
+    figure = new_figure(width, height, layout=None)
+
+    def panel(matrix, x, y, edge=FAINT):
+        rows, columns = matrix.shape
+        axes = figure.add_axes((x / width, 1 - (y + rows * CELL) / height,
+                                columns * CELL / width, rows * CELL / height))
+        _grid(axes, matrix, limit, edge)
+        return axes
+
+    for text, y, rows in zip(("value $v$", "recalled\n$S^{\\top} k$", "key $k$,\nchange", "memory $S$\nafterwards"),
+                             tops, heights, strict=True):
+        figure.text(0.08 / width, 1 - (y + rows * CELL / 2) / height, text, va="center", ha="left")
+    for t in range(T):
+        x = left + t * pitch
+        figure.text((x + CELL) / width, 1 - 0.2 / height, titles[t], va="center", ha="left", fontweight="bold")
+        panel(values[t][None], x + CELL, tops[0])
+        panel(recalled[t][None], x + CELL, tops[1])
+        panel(keys[t][:, None], x - 0.12, tops[2], edge=INK)
+        panel(changes[t], x + CELL, tops[2])
+        panel(states[t + 1], x + CELL, tops[3], edge=INK)
+        if bars:
+            _decay_bars(figure, decay[t], ((x + (V + 1.15) * CELL) / width, 1 - (tops[3] + K * CELL) / height,
+                                           1.1 * CELL / width, K * CELL / height))
+    return figure
+
+
+def _grid(axes, matrix, limit, edge):
+    """A small matrix with its numbers; signed colours, white is zero."""
+    image = axes.imshow(matrix, cmap="RdBu_r", vmin=-1.25 * limit, vmax=1.25 * limit, aspect="auto")
+    for (row, column), value in np.ndenumerate(matrix):
+        text = "0" if abs(value) < 5e-3 else f"{value:.2f}".rstrip("0").rstrip(".").replace("-", "−")
+        axes.text(column, row, text, ha="center", va="center", fontsize=9 if len(text) < 5 else 7.5,
+                  color=ink_on(image.cmap(image.norm(value))))
+    axes.set_xticks(np.arange(1, matrix.shape[1]) - 0.5)
+    axes.set_yticks(np.arange(1, matrix.shape[0]) - 0.5)
+    axes.tick_params(length=0, labelbottom=False, labelleft=False)
+    axes.grid(True, color="white", linewidth=1)
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(edge)
+
+
+def _decay_bars(figure, decay, place):
+    """How much of each row was kept before the write: a full bar keeps all."""
+    axes = figure.add_axes(place)
+    axes.barh(np.arange(len(decay)), decay, color=PETROFF10[0], height=0.5)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(decay) - 0.5, -0.5)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_color(FAINT)
+    axes.set_title("kept", fontsize=8, loc="center", fontweight="normal", pad=2)
