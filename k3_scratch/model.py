@@ -4,7 +4,8 @@
     the fourth caches one small latent per token                 layers/mla_attention.py, layers/mla.py
     no positions anywhere: order comes from the recurrence       (nothing to see)
     experts work in a latent space, balanced by quantiles        layers/latent_moe.py, layers/quantile_balancing.py
-    sublayers read a mixture over depth, not a running sum       layers/attention_residuals.py, `DecoderLayer` below
+    sublayers read a mixture over depth, not a running sum       layers/attention_residuals.py, `DecoderLayer` below;
+                                                                 while decoding, layers/two_phase.py
     both factors of the gated activation are bounded             layers/situ.py
     RMSNorm without bias, embedding without scale, head untied   layers/rms_norm.py, `K3` below
 """
@@ -14,12 +15,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from k3_scratch.cache import K3Cache
-from k3_scratch.layers.attention_residuals import DepthMix, Source
+from k3_scratch.layers.attention_residuals import Bank, DepthMix, Source
 from k3_scratch.layers.feed_forward import FeedForward
 from k3_scratch.layers.kda_attention import KimiDeltaAttention
 from k3_scratch.layers.latent_moe import LatentMoE
 from k3_scratch.layers.mla_attention import GatedMLA
 from k3_scratch.layers.rms_norm import RMSNorm
+from k3_scratch.layers.two_phase import TwoPhaseBank
 from k3_scratch.shapes import ShapeError, check_shapes
 
 
@@ -38,12 +40,13 @@ class DecoderLayer(nn.Module):
             self.mlp = FeedForward(config, config.intermediate_size)
         else:
             self.block_sparse_moe = LatentMoE(config)
+        self.ends_block = self.block_size is not None and number % self.block_size == 0
         if self.block_size is not None:
             self.self_attention_res = DepthMix(config)
             self.mlp_res = DepthMix(config)
 
     def forward(self, bank, h, cache=None, mask=None, documents=None):
-        """bank: the banked `Source`s, h [B, T, D]: the running sum of this block  ->  the new bank and h.
+        """bank: a `Bank` of earlier sums, h [B, T, D]: the running sum of this block  ->  the new bank and h.
 
         The bank is never changed in place, and neither is a vector in it.
         """
@@ -51,13 +54,13 @@ class DecoderLayer(nn.Module):
             h = h + self.attend(h, cache, mask, documents)
             return bank, h + self.feed_forward(h, mask)
         here = Source(h, self.eps)
-        a = self.self_attention_res([*bank, here])
+        a = bank.read(self.self_attention_res, here)
         y = self.attend(a, cache, mask, documents)
-        if self.number % self.block_size == 0:                           # a block ends: bank the raw h, not a
-            bank, h = [*bank, here], y
+        if self.ends_block:                                              # bank the raw h, not a
+            bank, h = bank.grown(here), y
         else:
             h = h + y
-        m = self.mlp_res([*bank, Source(h, self.eps)])                   # the FFN sees its own layer's attention
+        m = bank.read(self.mlp_res, Source(h, self.eps))                 # the FFN sees its own layer's attention
         return bank, h + self.feed_forward(m, mask)
 
     def attend(self, x, cache, mask, documents):
@@ -113,7 +116,7 @@ class K3(nn.Module):
     def hidden(self, tokens, cache=None, *, mask=None, documents=None, images=None):
         """What the head reads: the last mix over depth, normed; arguments as `forward`.            -> [B, T, D]"""
         self._check(tokens, cache, mask, documents, images)
-        h, bank = self.embed_tokens(tokens), []                          # [B, T, D]
+        h, bank = self.embed_tokens(tokens), self.new_bank(cache, tokens)            # [B, T, D]
         if documents is not None:                                        # runs, so that a number may come back later
             changed = documents[:, 1:] != documents[:, :-1]
             first = documents.new_zeros(documents.shape)[:, :1]
@@ -127,8 +130,21 @@ class K3(nn.Module):
         if cache is not None:
             cache.length += tokens.shape[1]
         if self.config.attn_res_block_size is not None:
-            h = self.output_attn_res([*bank, Source(h, self.config.rms_norm_eps)])
+            h = bank.read(self.output_attn_res, Source(h, self.config.rms_norm_eps))
         return self.norm(h)
+
+    def new_bank(self, cache, tokens):
+        """An empty bank; for one token after a cache the one that is read for all mixes of a block at once."""
+        if self.config.attn_res_block_size is None or cache is None or tokens.shape[1] != 1:
+            return Bank()
+        readers = [[]]
+        for layer in self.layers:
+            readers[-1].append(layer.self_attention_res)
+            if layer.ends_block:
+                readers.append([])
+            readers[-1].append(layer.mlp_res)
+        readers[-1].append(self.output_attn_res)
+        return TwoPhaseBank(readers, self.config.rms_norm_eps)
 
     def moe_layers(self):
         """{layer number: LatentMoE} of the layers that have one."""

@@ -11,6 +11,8 @@ Letters used everywhere: B batch, T tokens, H heads, K key channels, V value cha
 R latent rank (MLA), L latent width (MoE), E experts, F expert hidden width, N sources over depth.
 """
 
+from functools import lru_cache
+
 
 class ShapeError(ValueError):
     """An argument has another shape than its contract says."""
@@ -23,12 +25,20 @@ def check_shapes(function, /, **arguments):
     arguments  name=(array, "B T H K"); NumPy arrays and torch tensors alike (anything with `.shape`)
     Raises ShapeError that names the argument, the shape wanted (letters and numbers) and the shape given.
     """
-    sizes = {}
     for name, (array, contract) in arguments.items():
         if not hasattr(array, "shape"):
             raise ShapeError(f"{function}: {name} must be an array of shape {_brackets(contract.split())}, "
                              f"but a {type(array).__name__} came")
-        shape, letters = tuple(array.shape), contract.split()
+    given = tuple((name, tuple(array.shape), contract) for name, (array, contract) in arguments.items())
+    return dict(_sizes(function, given))
+
+
+@lru_cache(maxsize=4096)                                                 # a model asks for the same shapes all the time
+def _sizes(function, given):
+    """Sizes by letter of ((name, shape, contract), ...)."""
+    sizes = {}
+    for name, shape, contract in given:
+        whole, letters = shape, contract.split()
         if "..." in letters:
             start, many = letters.index("..."), len(shape) - (len(letters) - 1)
             batch = shape[start:start + many]
@@ -37,7 +47,7 @@ def check_shapes(function, /, **arguments):
             letters, shape = letters[:start] + letters[start + 1:], shape[:start] + shape[start + many:]
         if len(shape) != len(letters) or not all(_fits(letter, size, sizes)
                                                  for letter, size in zip(letters, shape, strict=True)):
-            raise ShapeError(_message(function, name, contract.split(), tuple(array.shape), sizes))
+            raise ShapeError(_message(function, name, contract.split(), whole, sizes))
     return sizes
 
 

@@ -223,8 +223,7 @@ REFERENCE = {
     "sign_rule.sign_rule": ({"bias": "E", "counts": "E"}, {"rate": 0.1}),
     "situ.situ_glu": (GLU, {}), "swiglu.swiglu": (GLU, {}),
     "two_phase.bank_phase": ({"bank": "N D", "queries": "H D", "norm_weights": "H D"}, {}),
-    "two_phase.merge_phase": ({"maximum": "T", "total": "T", "weighted": "T D", "h": "T D", "query": "D",
-                               "norm_weight": "D"}, {}),
+    "two_phase.merge_phase": ({"log_total": "T", "mean": "T D", "h": "T D", "query": "D", "norm_weight": "D"}, {}),
 }
 LAYERS = {
     "attention_residuals.depth_mix": (MIX, {}),
@@ -243,6 +242,8 @@ LAYERS = {
     "short_convolution.short_convolution": ({"x": "B T P", "weight": "P taps", "tail": "B O P", "documents": "B T"},
                                             {}),
     "situ.situ_glu": (GLU, {}), "situ.swiglu": (GLU, {}),
+    "two_phase.bank_phase": ({"bank": "N D", "queries": "H D", "norm_weights": "H D"}, {}),
+    "two_phase.merge_phase": ({"log_total": "T", "mean": "T D", "h": "T D", "query": "D", "norm_weight": "D"}, {}),
 }
 PACKED = {"state": "H K V", "documents": "T"}
 LINEAR = {name: KDA[name] for name in ("q", "k", "v")} | PACKED

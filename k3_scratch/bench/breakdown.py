@@ -9,7 +9,7 @@ from k3_scratch.bench.harness import interleave
 from k3_scratch.bench.inputs import direction_of
 from k3_scratch.bench.measured import Measured
 from k3_scratch.bench.training_step import TrainingStep
-from k3_scratch.layers.attention_residuals import Source
+from k3_scratch.layers.attention_residuals import Bank, Source
 from k3_scratch.tasks.batch import IGNORED
 
 WHOLE = "whole step"
@@ -51,16 +51,13 @@ def parts(step):
 
 def mixes(model, h):
     """The depth mixes of the whole model with sublayers that do nothing, residual sums included.  [B, T, D] -> same"""
-    bank, eps = [], model.config.rms_norm_eps
+    bank, eps = Bank(), model.config.rms_norm_eps
     for layer in model.layers:
         here = Source(h, eps)
-        a = layer.self_attention_res([*bank, here])
-        if layer.number % layer.block_size == 0:
-            bank, h = [*bank, here], a
-        else:
-            h = h + a
-        h = h + layer.mlp_res([*bank, Source(h, eps)])
-    return model.output_attn_res([*bank, Source(h, eps)])
+        a = bank.read(layer.self_attention_res, here)
+        bank, h = (bank.grown(here), a) if layer.ends_block else (bank, h + a)
+        h = h + bank.read(layer.mlp_res, Source(h, eps))
+    return bank.read(model.output_attn_res, Source(h, eps))
 
 
 def _both_ways(module, function, x):

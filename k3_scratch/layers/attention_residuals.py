@@ -90,3 +90,18 @@ class DepthMix(nn.Module):
         if len(sources) == 1:
             return sources[0].vector
         return mixture(sources, mixing_weights(sources, self.query, self.weight))
+
+
+class Bank:
+    """The vectors banked so far, oldest first. Never changed: `grown` makes a new one."""
+
+    def __init__(self, sources=()):
+        self.sources = sources
+
+    def read(self, mix, here):
+        """What `mix` makes of the bank and of `here`, the growing sum.                              -> [B, T, D]"""
+        return mix([*self.sources, here])
+
+    def grown(self, here):
+        """A new bank with one more source."""
+        return Bank((*self.sources, here))

@@ -37,8 +37,8 @@ class _CentredTiles(torch.autograd.Function):
     """In few passes over memory: q, k and g may be views, and each gradient has the strides of its view.
 
     With a = row d_k_in and b = column d_k_out the gradients by hand are: beta a + b for k, row d_q_in for q, and
-    q d_q + k (beta a - b) for G, which enters through the row and the column factor alone. r gets none: where a chunk is
-    split changes no result, so its gradients cancel over all chunks.
+    q d_q + k (beta a - b) for G, which enters through the row and the column factor alone. r gets none: where a chunk
+    is split changes no result, so its gradients cancel over all chunks.
     """
 
     @staticmethod

@@ -18,6 +18,7 @@ from k3_scratch.layers import (
     router,
     short_convolution,
     situ,
+    two_phase,
     unit_keys,
 )
 from k3_scratch.layers.latent_moe import LatentMoE
@@ -36,6 +37,7 @@ from k3_scratch.reference import router as ref_router
 from k3_scratch.reference import short_convolution as ref_short_convolution
 from k3_scratch.reference import situ as ref_situ
 from k3_scratch.reference import swiglu as ref_swiglu
+from k3_scratch.reference import two_phase as ref_two_phase
 from k3_scratch.reference import unit_keys as ref_unit_keys
 
 TWINS = {
@@ -47,6 +49,8 @@ TWINS = {
     "route": (router.route, ref_router.route),
     "quantile_bias": (quantile_balancing.quantile_bias, ref_quantile_balancing.quantile_bias),
     "depth_mix": (attention_residuals.depth_mix, ref_attention_residuals.depth_mix),
+    "bank_phase": (two_phase.bank_phase, ref_two_phase.bank_phase),
+    "merge_phase": (two_phase.merge_phase, ref_two_phase.merge_phase),
     "mla_naive": (mla.mla_naive, ref_mla.mla_naive), "mla_absorbed": (mla.mla_absorbed, ref_mla.mla_absorbed),
     "kda_step": (kda.kda_step, ref_kda.kda_step), "kda_recurrent": (kda.kda_recurrent, ref_kda.kda_recurrent),
     "kda_chunk": (kda.kda_chunk, ref_kda.kda_chunk),
@@ -148,6 +152,26 @@ def test_depth_mix(N):
     compare("depth_mix", sources, normal(RNG, 5), normal(RNG, 5))
     compare("depth_mix", sources, normal(RNG, 5), normal(RNG, 5), 0.3)
     compare("depth_mix", sources[:, 0, 0], normal(RNG, 5), normal(RNG, 5))
+
+
+@pytest.mark.parametrize("N", [0, 1, 2, 4])
+def test_two_phases(N):
+    """As the NumPy twin, and together as one mix over the bank and h."""
+    bank = normal(RNG, N, 2, 3, 5) * torch.tensor([1.0, 100.0, 1e-3, 7.0])[:N, None, None, None]
+    queries, norms, h = normal(RNG, 4, 5), normal(RNG, 4, 5), normal(RNG, 4, 2, 3, 5)
+    log_total, mean = compare("bank_phase", bank, queries, norms, 0.3)
+    for i in range(4):
+        mixed, = compare("merge_phase", log_total[i], mean[i], h[i], queries[i], norms[i], 0.3)
+        want = attention_residuals.depth_mix(torch.cat([bank, h[i:i + 1]]), queries[i], norms[i], 0.3)[0]
+        torch.testing.assert_close(mixed, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("function", ["situ_glu", "depth_mix"])
+@pytest.mark.parametrize("size", [0.3, 30.0])
+def test_gradients_by_hand(function, size):
+    shapes = {"situ_glu": [(4, 3), (4, 3)], "depth_mix": [(3, 2, 4, 5), (5,), (5,)]}[function]
+    leaves = [(size * normal(RNG, *shape)).requires_grad_() for shape in shapes]
+    assert torch.autograd.gradcheck(TWINS[function][0], leaves)
 
 
 @pytest.mark.parametrize("form", ["mla_naive", "mla_absorbed"])

@@ -6,7 +6,7 @@ import torch
 from mistake import mistake
 
 from k3_scratch.layers import attention_residuals
-from k3_scratch.layers.attention_residuals import DepthMix, Source, mixing_weights
+from k3_scratch.layers.attention_residuals import Bank, DepthMix, Source, mixing_weights
 from k3_scratch.model import K3, DecoderLayer
 
 
@@ -23,30 +23,30 @@ def with_weights(wrong):
 
 def right_seal(layer, bank, here, y):
     """A block ends where the layer's number is divisible by the block size.          -> the new bank and h"""
-    return ([*bank, here], y) if layer.number % layer.block_size == 0 else (bank, here.vector + y)
+    return (bank.grown(here), y) if layer.ends_block else (bank, here.vector + y)
 
 
-def with_layer(seal=right_seal, what_ffn_reads=lambda before, after: after):
+def with_layer(seal=right_seal, ffn_reads_before=False):
     """A decoder layer with another rule for the bank and the running sum, or whose FFN reads other sources."""
     def forward(self, bank, h, cache=None, mask=None, documents=None):
         here = Source(h, self.eps)
-        y = self.attend(self.self_attention_res([*bank, here]), cache, mask, documents)
+        y = self.attend(bank.read(self.self_attention_res, here), cache, mask, documents)
         after, h = seal(self, bank, here, y)
-        m = self.mlp_res(what_ffn_reads([*bank, here], [*after, Source(h, self.eps)]))
+        m = bank.read(self.mlp_res, here) if ffn_reads_before else after.read(self.mlp_res, Source(h, self.eps))
         return after, h + self.feed_forward(m, mask)
     return [(DecoderLayer, "forward", forward)]
 
 
 @mistake("model.py", "the FFN reads what its layer's attention had read, without the attention's output")
 def ffn_blind_to_its_attention():
-    return with_layer(what_ffn_reads=lambda before, after: before)
+    return with_layer(ffn_reads_before=True)
 
 
 @mistake("model.py", "blocks end one layer late")
 def block_boundary_one_layer_late():
     def late(layer, bank, here, y):
         ends = layer.number > 0 and (layer.number - 1) % layer.block_size == 0
-        return ([*bank, here], y) if ends else (bank, here.vector + y)
+        return (bank.grown(here), y) if ends else (bank, here.vector + y)
     return with_layer(late)
 
 
@@ -55,7 +55,7 @@ def zero_vector_as_first_source():
     def zero_first(layer, bank, here, y):
         if layer.number > 0:
             return right_seal(layer, bank, here, y)
-        return [Source(torch.zeros_like(y), layer.eps)], here.vector + y
+        return Bank([Source(torch.zeros_like(y), layer.eps)]), here.vector + y
     return with_layer(zero_first)
 
 

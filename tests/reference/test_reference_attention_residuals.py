@@ -140,10 +140,10 @@ def test_two_phases_equal_the_mix(N, size):
     rng = np.random.default_rng(3)
     bank, h = rng.normal(size=(N, 2, 7, 5)), rng.normal(size=(4, 2, 7, 5))
     queries, gamma = size * rng.normal(size=(4, 5)), 1 + 0.3 * rng.normal(size=(4, 5))
-    maximum, total, weighted = bank_phase(bank, queries, gamma, 1e-3)
-    assert (maximum.shape, total.shape, weighted.shape) == ((4, 2, 7), (4, 2, 7), (4, 2, 7, 5))
+    log_total, mean = bank_phase(bank, queries, gamma, 1e-3)
+    assert (log_total.shape, mean.shape) == ((4, 2, 7), (4, 2, 7, 5))
     for i in range(4):                                                           # four mixes share the bank
-        got = merge_phase(maximum[i], total[i], weighted[i], h[i], queries[i], gamma[i], 1e-3)
+        got = merge_phase(log_total[i], mean[i], h[i], queries[i], gamma[i], 1e-3)
         want = depth_mix([*bank, h[i]], queries[i], gamma[i], 1e-3)[0]
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
@@ -168,5 +168,5 @@ def test_errors():
         bank_phase(np.zeros(5), w, gamma)
     with pytest.raises(ShapeError, match="bank_phase: norm_weights"):
         bank_phase(np.zeros((2, 5)), w, gamma[:2])
-    with pytest.raises(ShapeError, match="merge_phase: weighted"):
-        merge_phase(np.zeros(3), np.zeros(3), np.zeros((2, 5)), np.zeros((3, 5)), w[0], gamma[0])
+    with pytest.raises(ShapeError, match="merge_phase: mean"):
+        merge_phase(np.zeros(3), np.zeros((2, 5)), np.zeros((3, 5)), w[0], gamma[0])
