@@ -16,7 +16,7 @@ from k3_scratch.tasks.splits import need_split
 from k3_scratch.tasks.vocabulary import NEWLINE, PAD, VOCAB_SIZE
 
 FAMILIES = {family.NAME: family for family in (recall, copy, reverse, brackets, addition, stories)}
-WEIGHTS = {"recall": 1.5, "copy": 1.0, "reverse": 1.2, "brackets": 1.0, "addition": 1.2, "stories": 3.0}
+WEIGHTS = {"recall": 2.0, "copy": 1.0, "reverse": 1.2, "brackets": 1.0, "addition": 1.2, "stories": 3.0}
 
 
 class Corpus:
