@@ -22,7 +22,7 @@ def expert_mixture(z, experts, weights, w1, w3, w2, act):
     token = order // k
     ends = torch.bincount(experts.flatten(), minlength=E).cumsum(0)
     product = grouped_product if can_group(z, w1) else looped_product
-    visits = z[token]                                                    # [m k, L]
+    visits = z.index_select(0, token)                                    # [m k, L]
     out = product(act(product(visits, w1, ends), product(visits, w3, ends)), w2, ends)
     out = out * weights.flatten()[order].unsqueeze(-1).to(z.dtype)
     return torch.zeros_like(z).index_add(0, token, out)

@@ -10,5 +10,20 @@ def l2_norm(x, eps=1e-6):
 
     At x = 0 the result is 0 with a finite gradient. Returned in at least float32.  Kimi Linear, section 3.
     """
-    x = raised(x)
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
+    return _L2Norm.apply(raised(x), eps)
+
+
+class _L2Norm(torch.autograd.Function):
+    """y = x / |x|; the gradient d loses its part along y and is divided by |x| too: (d - y (y . d)) / |x|."""
+
+    @staticmethod
+    def forward(ctx, x, eps):
+        inverse = torch.rsqrt(torch.linalg.vecdot(x, x) + eps).unsqueeze(-1)
+        y = x * inverse
+        ctx.save_for_backward(y, inverse)
+        return y
+
+    @staticmethod
+    def backward(ctx, d):
+        y, inverse = ctx.saved_tensors
+        return torch.addcmul(d, y, torch.linalg.vecdot(d, y).unsqueeze(-1), value=-1).mul_(inverse), None

@@ -59,15 +59,20 @@ class Muon(torch.optim.Optimizer):
     def step(self):
         """Blocks of one shape are orthogonalised together, whichever parameter they come from."""
         group, by_shape = self.param_groups[0], {}
-        for parameter, rows in zip(group["params"], self.rows, strict=True):
-            if parameter.grad is None:
-                continue
-            state = self.state[parameter]
-            if not state:
-                state["momentum"] = torch.zeros_like(parameter)
-            state["momentum"].mul_(group["momentum"]).add_(parameter.grad)
-            look_ahead = parameter.grad.add(state["momentum"], alpha=group["momentum"])      # Nesterov
-            blocks = look_ahead.reshape(-1, rows, parameter.shape[-1])
+        moved = [(p, rows) for p, rows in zip(group["params"], self.rows, strict=True) if p.grad is not None]
+        if not moved:
+            return
+        parameters, gradients = [p for p, _ in moved], [p.grad for p, _ in moved]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        momenta = [self.state[p]["momentum"] for p in parameters]
+        torch._foreach_mul_(momenta, group["momentum"])
+        torch._foreach_add_(momenta, gradients)
+        look_ahead = torch._foreach_add(gradients, momenta, alpha=group["momentum"])             # Nesterov
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        for (parameter, rows), direction in zip(moved, look_ahead, strict=True):
+            blocks = direction.reshape(-1, rows, parameter.shape[-1])
             turned = rows > parameter.shape[-1]
             by_shape.setdefault(tuple(sorted(blocks.shape[1:])), []).append(
                 (parameter, blocks.mT if turned else blocks, turned))
@@ -75,7 +80,6 @@ class Muon(torch.optim.Optimizer):
             update = newton_schulz(torch.cat([blocks for _, blocks, _ in entries]), group["steps"])
             parts = update.split([len(blocks) for _, blocks, _ in entries])
             for (parameter, _, turned), part in zip(entries, parts, strict=True):
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 part = (part.mT if turned else part).reshape(parameter.shape)
                 parameter.add_(part, alpha=-group["lr"] * 0.2 * longest ** 0.5)
 
