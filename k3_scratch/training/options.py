@@ -14,7 +14,7 @@ class OptionsError(ValueError):
 class TrainOptions:
     """Together with the configuration and the software versions these decide every bit of a run on one CPU."""
 
-    steps: int = 2200                # updates
+    steps: int = 2000                # updates
     batch_size: int = 32             # windows per update
     length: int = 80                 # tokens per window
     learning_rate: float = 5e-3      # peak, for Muon and AdamW alike
