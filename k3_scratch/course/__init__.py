@@ -23,7 +23,8 @@ guide. What to copy: `notebooks/src/01_delta_rule_rnn.py` with `course/checks/ch
 **Cells** begin with `# %%` (code) or `# %% [markdown]`. The first is markdown, `# 01 · The delta-rule RNN` and the
 opening question; below the title the builder puts minutes, objectives, needs. The second is the one cell that imports
 (all imports; seeds are arguments, no global state). The last is markdown, the summary; the builder adds the links to
-the chapters before and after. Code cells have at most 25 lines, no magics, no shell, and give the same when run twice.
+the chapters before and after. Code cells have at most 25 lines of at most 110 characters, no magics, no shell, and give
+the same when run twice.
 Tags, as in `# %% tags=["remove"]`:
 
     remove          runs when the solution is built and tested, shown nowhere: asserts that hold numbers of the prose

@@ -20,7 +20,7 @@ def show(figure, alt, *, name=None):
     content = to_bytes(figure)
     if name and os.environ.get("K3_FIGURES"):
         save(figure, Path(os.environ["K3_FIGURES"]) / f"{name}.png")
-    if not _in_a_notebook():
+    if not in_a_notebook():
         return
     from IPython.display import display
     width = round(figure.get_size_inches()[0] * 96)
@@ -41,7 +41,8 @@ def results(name):
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _in_a_notebook():
+def in_a_notebook():
+    """Does this run in a kernel, and not as a script?"""
     try:
         from IPython import get_ipython
     except ImportError:

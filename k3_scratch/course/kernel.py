@@ -20,7 +20,8 @@ class _ThisPython(KernelSpecManager):
     """Every name means: ipykernel under sys.executable."""
 
     def get_kernel_spec(self, kernel_name):
-        return KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        return KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}",
+                                "--IPKernelApp.log_level=40"],
                           display_name="Python 3", language="python")
 
 

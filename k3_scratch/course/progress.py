@@ -2,7 +2,7 @@
 
 The file lies in the folder the notebook runs in when that folder holds notebooks of the course, otherwise in the
 course's own `notebooks/`. The variable K3_PROGRESS names another file; set but empty, nothing is kept. A folder that
-cannot be written costs the memory, never an error.
+cannot be written costs the memory, never an error. A script keeps nothing, unless K3_PROGRESS is set.
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from k3_scratch.course.chapters import NOTEBOOKS, TITLES
+from k3_scratch.course.display import in_a_notebook
 from k3_scratch.course.exercise import chapters_with_checks, exercises_of
 
 SIGNS = {"done": "✓", "wrong": "✗", "open": "·"}
@@ -57,7 +58,7 @@ def record(exercise_id, state):
     """Remember how an exercise stands. Once done it stays done; a stub that is run again takes nothing away."""
     _session.update(_best(_session, {exercise_id: state}))
     file, before = progress_file(), recall()
-    if file is None:
+    if file is None or not ("K3_PROGRESS" in os.environ or in_a_notebook()):
         return
     try:
         from k3_scratch.training.checkpoint import write_text  # here: it loads torch

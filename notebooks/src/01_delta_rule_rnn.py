@@ -22,8 +22,8 @@
 #
 # To answer, a model must hold pairs (who has what) and correct them when the story goes on. Softmax attention holds
 # on to every pair it has ever read, the outdated ones too, and looks through all of them for each new token. Three
-# quarters of the layers of Kimi K3 do something else: each head keeps **one matrix of fixed size**, writes into it
-# and reads from it.
+# quarters of the layers of Kimi K3 do something else: each of their heads (they work side by side, each on its own
+# part) keeps **one matrix of fixed size**, writes into it and reads from it.
 #
 # **The question of this chapter: how does one correct an entry in such a matrix, and how many entries fit?**
 #
@@ -112,7 +112,7 @@ show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
 
 # %%
 def random_pairs(seed, T, K, V):
-    """Unit queries and keys, and values.   -> q [T, K], k [T, K], v [T, V]"""
+    """Queries and keys of length 1 (`l2_norm` divides by it), and values.   -> [T, K], [T, K], [T, V]"""
     rng = np.random.default_rng(seed)
     return l2_norm(rng.normal(size=(T, K))), l2_norm(rng.normal(size=(T, K))), rng.normal(size=(T, V))
 
@@ -263,7 +263,7 @@ def correct(S, k, v):
 
 states, recalled = film(correct)
 show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
-     "The same writes with the delta rule; the change of the third is (-2, 3), and the first row ends as (0, 4)",
+     "The same writes with the delta rule; the third changes the first row by (-2, 3) to (0, 4)",
      name="01_film_delta")
 
 # %% [markdown]
@@ -324,7 +324,7 @@ correcting = np.array([rewriting(correct, seed) for seed in range(10)])
 show(seed_curves(np.arange(1, 9), {"only adds": adding, "delta rule": correcting},
                  title="Twelve keys, written again and again", x_label="how often each key has been written",
                  y_label="newest value found", limits=(-0.02, 1.04)),
-     "Newest values found after one to eight writes of each key: adding falls to a tenth, the delta rule stays",
+     "Newest values found after one to eight writes: adding falls to a tenth, the delta rule stays",
      name="01_rewriting")
 
 # %% tags=["remove"]
@@ -348,8 +348,8 @@ assert correcting.min() >= 0.8
 # ### Exercise 1.5: the best state there can be
 #
 # Given all pairs at once, return the matrix $S$ with the least sum of squared errors $\sum_i |S^\top k_i - v_i|^2$.
-# It must also work when there are fewer pairs than channels (then take the smallest such $S$, which is what `lstsq`
-# does).
+# It must also work when there are fewer pairs than **channels** (the $K$ entries of a key; then take the smallest
+# such $S$, which is what `lstsq` does).
 
 # %% [markdown] tags=["hint"]
 # Stack the keys as rows, `k` [n, K], and the values likewise: the equations are `k @ S = v`. NumPy solves this in the
@@ -440,15 +440,16 @@ for name, shares, error in zip(names[:2], by_age, errors, strict=True):
 # %% tags=["remove"]
 assert abs(by_age[1, 3] - 0.97) < 0.015
 assert abs(by_age[1, 0] - 0.07) < 0.015
-assert abs(errors[1] - 1.1) < 0.06 and abs(errors[0] - 2.0) < 0.06
+assert abs(errors[1] - 1.0) < 0.05 and abs(errors[0] - 2.0) < 0.05
 assert np.ptp(by_age[0]) < 0.1
 
 # %% [markdown]
 # After one pass the newest quarter is found in .97 of the cases and the oldest in .07; for addition age makes hardly a
-# difference (measured here). In squared error it is the other way round, 1.1 against 2.0 (measured here): addition
-# recalls vectors that point the right way and are far too noisy. *Which memory is better depends on what is asked of
-# it*; a delta-rule memory is good at **what is true now**. When a text must be remembered word for word over a distance that no state can hold, K3 has every fourth
-# layer for it: attention with a cache ([chapter 04](04_multi_head_latent_attention.ipynb)).
+# difference (measured here). In squared error it is the other way round, 1.0 against 2.0 (measured here); but 1.0 is
+# what one gets by recalling nothing, and addition recalls vectors that point the right way and are far too noisy.
+# *Which memory is better depends on what is asked of it*; a delta-rule memory is good at **what is true now**. When a
+# text must be remembered word for word over a distance that no state can hold, K3 has every fourth layer for it:
+# attention with a cache ([chapter 04](04_multi_head_latent_attention.ipynb)).
 
 # %% [markdown]
 # ## 6 · The whole layer, and its backward pass by hand
@@ -609,9 +610,9 @@ print(task.batch(np.random.default_rng(0), 1).show(symbol=task.symbol))
 # - the memory, one head with $K = V = 16$ (toy); its output times a matrix gives one score a symbol.
 #
 # Two memories compete with all else equal: the delta rule, and the one that only adds (it writes $\beta k v^\top$).
-# For it we take the left side of section 2, all tokens at once: the outputs are (lower triangle of $Q K^\top$) times the
-# written values, and by the rule for products each factor's gradient is the outer one times the other factor, cut to
-# the same triangle. It gives the same numbers as the running matrix and is quicker.
+# For it we take the left side of section 2, all tokens at once: the outputs are (lower triangle of $Q K^\top$) times
+# the written values, and by the rule for products each factor's gradient is the outer one times the other factor, cut
+# to the same triangle. It gives the same numbers as the running matrix and is quicker.
 
 # %%
 def adding_memory(q, k, v, beta):
@@ -665,7 +666,7 @@ def forward(w, tokens, memory):
 
 # %%
 def answer_loss(scores, targets):
-    """Cross-entropy, share right, and the gradient in scores [B, T, symbols]; targets [B, T], -1: not asked"""
+    """Cross-entropy, share right, gradient in scores [B, T, symbols]; targets [B, T], -1: not asked"""
     rows, steps = np.nonzero(targets >= 0)
     chosen, right = scores[rows, steps], targets[rows, steps]     # [n, symbols], [n]
     p = np.exp(chosen - chosen.max(axis=-1, keepdims=True))
@@ -712,7 +713,8 @@ for name, (memory, memory_backward) in MEMORIES.items():
 
 # %% [markdown]
 # Training: 300 updates of Adam (each weight moves by its averaged gradient, divided by that gradient's usual size) on
-# 32 new rows each, three seeds, both memories. One such run takes seconds (at most ten on one thread, measured here); torch is not used.
+# 32 new rows each, three seeds, both memories. One such run takes a few
+# seconds; torch is not used.
 
 # %%
 def train(name, seed, updates=300, rows=32, rate=0.01):
@@ -740,13 +742,13 @@ curves = {name: np.array([right.reshape(-1, 10).mean(axis=1) for _, right in don
           for name, done in runs.items()}
 show(seed_curves(np.arange(10, 301, 10), curves, title="Learning to overwrite, three seeds each",
                  x_label="update", y_label="share of answers right", limits=(0, 1.04)),
-     "Right answers over 300 updates: the delta rule reaches one in all three seeds, adding ends above a half",
+     "Right answers over 300 updates: the delta rule reaches one in all seeds, adding ends above a half",
      name="01_training")
 
 # %% [markdown]
-# The dashed line reaches one in all three seeds; the memory that only adds is still creeping upwards near one half: it
-# lacks the operation, and no weights can give it that. On rows that were never trained on, sorted by how often the asked key
-# had been written:
+# The dashed line reaches one in all three seeds; the memory that only adds has come to a stop a
+# little above one half (measured here): it lacks the operation. On rows that were never trained on, sorted by how
+# often the asked key had been written:
 
 # %%
 test = task.batch(np.random.default_rng(99), 512, "test")
@@ -757,7 +759,7 @@ table = {}
 for name, done in runs.items():
     memory = MEMORIES[name][0]
     answers = [forward(w, test.tokens, memory)[0][:, 2 * task.writes:].argmax(-1) for w, _ in done]
-    right = np.mean([one == test.targets[:, 2 * task.writes:] for one in answers], axis=0)  # mean of the seeds
+    right = np.mean([one == test.targets[:, 2 * task.writes:] for one in answers], axis=0)
     table[name] = [right.mean(), *(right[(times >= low) & (times <= high)].mean()
                                    for low, high in ((1, 1), (2, 2), (3, 3), (4, 18)))]
 print("                all   once  twice  3 times  more often")
@@ -767,7 +769,8 @@ for name, row in table.items():
 # %% tags=["remove"]
 assert min(table["delta rule"]) > 0.99
 assert all(right[-10:].mean() > 0.98 for _, right in runs["delta rule"])
-assert 0.4 < table["only adds"][0] < 0.65
+assert all(0.5 < right[-50:].mean() < 0.62 for _, right in runs["only adds"])
+assert 0.5 < table["only adds"][0] < 0.62
 assert table["only adds"][1] > table["only adds"][2] > table["only adds"][3] > table["only adds"][4]
 
 # %% [markdown]
@@ -806,8 +809,8 @@ assert at_values > 0.95
 # - Exercise 1.1 in large: keys and values of 65 tokens are more numbers than the state (derived). From there on the
 #   state is the smaller memory, and it no longer grows.
 # - A state of 128 channels can hold at most 128 independent keys exactly (derived); 96 heads hold different things.
-# - The write of one token costs about as much as the read, a few times $K V$ multiplications for each head, at every
-#   length. Nothing here looks like an attention matrix, so why is the layer called *attention*? [Chapter
+# - One token costs about $3 K V$ multiplications a head: recall, write, read (derived), at every length. Nothing here
+#   looks like an attention matrix, so why is the layer called *attention*? [Chapter
 #   02](02_kimi_delta_attention.ipynb) answers, and adds what is still missing: old entries stay until their key comes
 #   again. A text moves on, and a memory should be able to **forget** without being told by a key.
 # - A loop over tokens is slow on any hardware. [Chapter 03](03_chunks.ipynb) turns it into matrix products.
@@ -833,4 +836,4 @@ progress()
 #    descent on recall.
 # 4. With unit keys a write of strength 1 is exact; up to $K$ pairs fit, but in one pass the old ones pay for the new.
 # 5. Its backward pass is the same erasure in reverse, and a small network learns with it in seconds what addition
-#    never learns.
+#    does not learn.

@@ -112,6 +112,8 @@ def test_where_progress_is_kept(monkeypatch, tmp_path):
     assert progress_file() == ROOT / "notebooks" / ".progress.json"
     (tmp_path / "01_delta_rule_rnn.ipynb").write_text("{}", encoding="utf-8")
     assert progress_file() == tmp_path / ".progress.json"
+    record("1.1", "done")
+    assert not progress_file().exists()                                  # a script, not a notebook
 
 
 def test_the_command_and_the_ignored_file():
