@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from k3_scratch import __version__
-from k3_scratch.commands import bench, count, demo, export, figures, notebooks, sample, train, verify
+from k3_scratch.commands import bench, count, demo, experiment, export, figures, notebooks, readme, sample, train, verify
 
-COMMANDS = (train, sample, count, export, verify, demo, figures, notebooks, bench)
+COMMANDS = (train, sample, count, export, verify, demo, figures, notebooks, bench, experiment, readme)
 
 
 def main(arguments=None):
