@@ -3,7 +3,7 @@
 import functools
 from pathlib import Path
 
-from k3_scratch.course.chapters import masters
+from k3_scratch.course.chapters import chapter_of, masters
 from k3_scratch.course.exercise import chapters_with_checks, exercises_of
 from k3_scratch.course.master import read_master
 
@@ -13,8 +13,8 @@ EXERCISES = [exercise for chapter in chapters_with_checks() for exercise in exer
 
 
 def stem(thing):
-    """The name of a test parameter."""
-    return getattr(thing, "stem", None) or getattr(thing, "id", None)
+    """The name of a test parameter: 01_delta_rule_rnn for a master, ch01-1.3 for an exercise."""
+    return thing.stem if hasattr(thing, "stem") else f"ch{chapter_of(thing.id)}-{thing.id}"
 
 
 @functools.cache

@@ -38,7 +38,7 @@ def test_the_packages_solution_passes(exercise):
 
 
 @pytest.mark.parametrize(("master", "id"), [(master, id) for master in MASTERS for id in asked(master)],
-                         ids=lambda value: value.stem[:2] if hasattr(value, "stem") else value)
+                         ids=lambda value: value.stem if hasattr(value, "stem") else value)
 def test_the_masters_solution_passes(master, id):
     """It needs the import cell and its own cell, nothing else of the notebook."""
     space, cell = {"__name__": "master"}, asked(master)[id][1]
