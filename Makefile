@@ -5,6 +5,7 @@
 # make oracles run the tests against outside programs alone and keep what they measured
 # make lab     set everything up and open the notebooks in JupyterLab
 # make notebooks  build the notebooks again whose sources have changed (authors)
+# make experiments  run the lab, every experiment (at most 90 minutes on two cores; a second call goes on where it was)
 # make figures draw the pictures of README again
 # make venv    only set up; put PyTorch's CPU build into .venv before `make train` if you want it, see README
 
@@ -14,7 +15,7 @@ PY     := $(VENV)/bin/python
 JOBS   ?= 2
 FLA    := build/peers/.fla-core-0.6.0
 
-.PHONY: venv train test demo oracles lab notebooks bench figures clean
+.PHONY: venv train test demo oracles lab notebooks experiments bench figures clean
 
 train: $(VENV)/.course
 	$(PY) -m k3_scratch train --preset mini --out runs/mini
@@ -38,6 +39,9 @@ lab: $(VENV)/.course
 
 notebooks: $(VENV)/.tests
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m k3_scratch notebooks
+
+experiments: $(VENV)/.course
+	$(PY) -m k3_scratch experiment --all --jobs $(JOBS)
 
 figures: $(VENV)/.course
 	$(PY) -m k3_scratch figures

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from k3_scratch.files import write_text
-from k3_scratch.lab.experiment import Job, load
+from k3_scratch.lab.experiment import Job, describe, load
 from k3_scratch.training.loop import versions
 
 BUILD = Path("build/lab")
@@ -19,8 +19,8 @@ BUILD = Path("build/lab")
 def fingerprint(job):
     """What decides a cell's numbers, as 16 hexadecimal digits: settings, seed and versions, but no prose."""
     here = versions()
-    decides = {"measure": job.experiment.measure.__qualname__, "arguments": job.arguments, "task": repr(job.task),
-               "lengths": {name: repr(task) for name, task in job.lengths.items()}, "steps": job.steps,
+    decides = {"measure": job.experiment.measure.__qualname__, "arguments": job.arguments, "task": describe(job.task),
+               "lengths": {name: describe(task) for name, task in job.lengths.items()}, "steps": job.steps,
                "seed": job.seed, "versions": {name: here[name] for name in ("k3_scratch", "torch", "numpy", "machine")}}
     text = json.dumps(decides, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode("utf-8"), digest_size=8).hexdigest()

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from k3_scratch.lab.models import build_model
+
 FOLDER = Path(__file__).parent / "experiments"
 
 
@@ -88,7 +90,8 @@ class Experiment:
     seconds: float | dict                 # CPU seconds of a cell, or {size name: seconds}
     matched: str = "parameters"           # "parameters", "active compute" or "nothing: and why"
     tolerance: float = 0.05               # largest relative difference that still counts as matched
-    task: Any = None
+    task: Any = None                      # None: there is no model
+    model: Callable = build_model         # (arguments, vocab_size, seed) -> Frame, for arguments of an experiment's own
     lengths: dict = field(default_factory=dict)  # {value name: fields of the task}: evaluated there too
     common: dict = field(default_factory=dict)   # arguments of every variant
     tied: tuple = ()                      # arguments that count as one, because `setup` says why they move together
@@ -173,6 +176,13 @@ class Job:
     def lengths(self):
         """{value name: task} of the further evaluations."""
         return {name: self.experiment.task_at(self.size, changes) for name, changes in self.experiment.lengths.items()}
+
+
+def describe(task):
+    """A task as text, the same in every process: its fields, whether it is a dataclass or not; None for None."""
+    if task is None or dataclasses.is_dataclass(task):
+        return None if task is None else repr(task)
+    return f"{type(task).__name__}({', '.join(f'{name}={value!r}' for name, value in sorted(vars(task).items()))})"
 
 
 def names(folder=FOLDER):

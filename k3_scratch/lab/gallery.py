@@ -24,8 +24,8 @@ def gallery_text(results):
 def section(result):
     """One experiment: question, set-up, picture, table, sentence.                                     -> str"""
     name, paper, verdicts = result["name"], result["paper"], result["verdicts"]
-    parts = [f"## {_head(result)}", f"**Question.** {result['question']}", f"**Set-up.** {result['setup']} {_facts(result)}",
-             f"**Expected.** {result['expected']}"]
+    parts = [f"## {_head(result)}", f"**Question.** {result['question']}",
+             f"**Set-up.** {result['setup']} {_facts(result)}", f"**Expected.** {result['expected']}"]
     picture = f"![{result['alt']}](lab_{name}.png)"
     if paper and paper["values"]:
         numbers = ", ".join(f"{label} {value:g}" for label, value in paper["values"].items())

@@ -2,7 +2,6 @@
 
 from k3_scratch.accounting.built import count_built, flops_built
 from k3_scratch.lab.experiment import LabError
-from k3_scratch.lab.models import build_model
 
 COUNTS = {"parameters": lambda model, context: count_built(model).total,
           "active compute": lambda model, context: flops_built(model, context).total}
@@ -24,7 +23,7 @@ def check_matching(experiment):
         task, numbers = experiment.task_at(size), {}
         for variant in experiment.variants:
             if not size.only or variant.name in size.only:
-                model = build_model(experiment.arguments(variant, size), task.vocab_size)
+                model = experiment.model(experiment.arguments(variant, size), task.vocab_size, 0)
                 numbers[variant.name] = {name: count(model, task.length // 2) for name, count in COUNTS.items()}
         if experiment.matched in COUNTS:
             _compare(experiment, size, numbers)

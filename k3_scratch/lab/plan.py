@@ -59,5 +59,6 @@ def plan(experiments, seeds=None, quick=False):
 
 def _need_fit(what, seconds, cells, minutes):
     if seconds > CORES * 60 * minutes:
-        raise LabError(f"{what}: {cells} cells of {seconds / cells:.0f} s in the mean are {seconds / 60:.0f} CPU minutes, "
-                       f"{seconds / 60 / CORES:.0f} minutes on {CORES} cores, but at most {minutes} are allowed")
+        raise LabError(f"{what}: {cells} cells of {seconds / cells:.0f} s in the mean are {seconds / 60:.0f} CPU "
+                       f"minutes, {seconds / 60 / CORES:.0f} minutes on {CORES} cores, but at most {minutes} are "
+                       "allowed")

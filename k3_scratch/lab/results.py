@@ -6,7 +6,7 @@ from pathlib import Path
 
 from k3_scratch.bench.suite import cpu_name
 from k3_scratch.files import write_text
-from k3_scratch.lab.experiment import LabError
+from k3_scratch.lab.experiment import LabError, describe
 from k3_scratch.lab.summary import sentence
 from k3_scratch.plots.lab_paper import lab_paper
 from k3_scratch.plots.style import save
@@ -19,7 +19,7 @@ def make_result(planned, cells, matching):
     result = {
         **prose(experiment), "quick": job.quick, "seeds": len({cell["seed"] for cell in cells}),
         "matched": experiment.matched, "tolerance": experiment.tolerance, "matching": matching,
-        "task": None if experiment.task is None else repr(experiment.task), "steps": job.steps,
+        "task": describe(experiment.task), "steps": job.steps,
         "variants": {variant.name: {"differs": variant.differs, "arguments": experiment.arguments(variant)}
                      for variant in experiment.variants},
         "table": list(experiment.table), "claims": claims_of(experiment),
@@ -84,7 +84,7 @@ def read_results(out):
 def stale(result, experiment):
     """What differs between a result and the experiment as it is written now, apart from prose.       -> [text]"""
     now = {"matched": experiment.matched, "steps": experiment.steps, "claims": claims_of(experiment),
-           "task": None if experiment.task is None else repr(experiment.task), "table": list(experiment.table),
+           "task": describe(experiment.task), "table": list(experiment.table),
            "variants": json.loads(json.dumps({
                variant.name: {"differs": variant.differs, "arguments": experiment.arguments(variant)}
                for variant in experiment.variants}, default=repr))}

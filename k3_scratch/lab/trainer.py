@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from k3_scratch.generate import evaluating
-from k3_scratch.lab.models import build_model
 from k3_scratch.lab.recipe import recipe_of
 from k3_scratch.tasks.batch import IGNORED
 from k3_scratch.training.evaluate import batch_loss
@@ -21,7 +20,7 @@ def train_cell(job):
 
     values: accuracy (share of scored targets right, held out), loss, flat (1 or 0), and one for each of `lengths`.
     """
-    model = build_model(job.arguments, job.task.vocab_size, seed=job.seed)
+    model = job.experiment.model(job.arguments, job.task.vocab_size, job.seed)
     recipe = recipe_of(job.arguments, job.steps)
     trained = train(model, job.task, recipe, job.seed)
     values = {"accuracy": trained["accuracy"][-1], "loss": trained["loss"][-1], "flat": float(trained["flat"])}

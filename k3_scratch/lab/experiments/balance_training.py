@@ -1,0 +1,92 @@
+"""Balancing while a model is trained: means of 20 batches, single batches, and chance."""
+
+import numpy as np
+import torch
+
+from k3_scratch.lab.balancing import imbalance, next_bias, sampling_error
+from k3_scratch.lab.experiment import Experiment, Quick, Variant
+from k3_scratch.lab.models import build_model
+from k3_scratch.lab.pictures import dots
+from k3_scratch.lab.recipe import recipe_of
+from k3_scratch.lab.summary import Above, Within
+from k3_scratch.lab.trainer import train
+from k3_scratch.tasks.corpus import Corpus
+
+WINDOW = 20
+
+
+def model(arguments, vocab_size, seed=0):
+    """The same MoE for every rule; "auxiliary loss" comes with the softmax router that it belongs to."""
+    rest = {name: value for name, value in arguments.items() if name != "rule"}
+    return build_model({**rest, "ffn": "softmax_moe" if arguments["rule"] == "auxiliary loss" else "latent_moe"},
+                       vocab_size, seed)
+
+
+def measure(job):
+    """Train, set the bias by the rule after each update, and keep every layer's loads of every batch."""
+    rule, counts = job.arguments["rule"], []
+    net = model(job.arguments, job.task.vocab_size, job.seed)
+
+    @torch.no_grad()
+    def watch(step, net):
+        counts.append([moe.expert_counts.tolist() for moe in net.moe_layers().values()])
+        if rule != "auxiliary loss":
+            for moe in net.moe_layers().values():
+                bias = moe.gate.e_score_correction_bias
+                new = next_bias(rule, moe.observed_scores.double().numpy(), bias.double().numpy(),
+                                moe.expert_counts.numpy(), moe.gate.k)
+                bias.copy_(torch.from_numpy(new))
+
+    recipe = recipe_of({**job.arguments, "balance": False}, job.steps)
+    trained = train(net, job.task, recipe, job.seed, watch)
+    counts = np.array(counts)                                            # [steps, layers, E]
+    last = counts[-WINDOW:]
+    E, k = counts.shape[-1], net.config.num_experts_per_token
+    tokens = recipe.batch_size * job.task.length
+    values = {"mean of 20 batches": imbalance(last.mean(axis=0)).max(), "single batch": imbalance(last).mean(),
+              "by chance": sampling_error(tokens, k, E, job.seed), "loss": trained["loss"][-1],
+              "least used expert": (last.mean(axis=0) / last.mean()).min()}
+    return {"values": values, "curve": {"step": list(range(1, len(counts) + 1)),
+                                        "single batch": imbalance(counts).mean(axis=1)}}
+
+
+QUANTILES = ("Quantile Balancing", "Quantile Balancing, histogram")
+
+EXPERIMENT = Experiment(
+    name="balance_training", letter="h", title="Balancing while training",
+    question="Do the rules keep the experts' loads even while the router learns?",
+    setup="Two KDA layers with 16 experts, 2 a token, no latent, on the mixed corpus, batches of 16 windows of 80 "
+          "characters; loads of the last 20 batches. Shown are the largest distance of a load from the mean: of the "
+          "loads summed over 20 batches (the worse layer), of single batches, and what independent tokens would give by "
+          "chance. The auxiliary loss comes with its softmax router.",
+    variants=(Variant("Quantile Balancing", "the rule"),
+              Variant("Quantile Balancing, histogram", "the rule", {"rule": "histogram"}),
+              Variant("sign rule .001", "the rule", {"rule": "sign 0.001"}),
+              Variant("sign rule .01", "the rule", {"rule": "sign 0.01"}),
+              Variant("sign rule .1", "the rule", {"rule": "sign 0.1"}),
+              Variant("auxiliary loss", "the rule", {"rule": "auxiliary loss"}),
+              Variant("no balancing", "the rule", {"rule": "none"})),
+    common={"layers": "kda,kda", "num_experts": 16, "num_experts_per_token": 2, "moe_intermediate_size": 16,
+            "moe_latent_size": None, "moe_latent_norm": False, "rule": "quantile", "batch_size": 16,
+            "evaluate_every": 100, "rows": 64},
+    task=Corpus(80), model=model, measure=measure, steps=300, seeds=3, seconds=30.0,
+    matched="parameters", tolerance=0.001,
+    claims=(
+        Within("with Quantile Balancing the loads of 20 batches are within 5 % of the mean", "mean of 20 batches",
+               QUANTILES, high=0.05),
+        Above("they are nearer to even than with any sign rule, the auxiliary loss or nothing", "mean of 20 batches",
+              QUANTILES, ("sign rule .001", "sign rule .01", "sign rule .1", "auxiliary loss", "no balancing"),
+              lower=True),
+        Above("balancing costs no loss against none", "loss", ("no balancing",), ("Quantile Balancing",), lower=True,
+              by="mean"),
+    ),
+    expected="Loads of 20 batches within 5 % of the mean under Quantile Balancing; single batches as far off as chance "
+             "or somewhat more, since tokens of one batch resemble each other. The sign rule gets there late or "
+             "swings. The loss should not care.",
+    table=("mean of 20 batches", "single batch", "by chance", "least used expert", "loss"),
+    draw=dots({"mean of 20 batches": "loads of 20 batches", "single batch": "a single batch",
+               "by chance": "by chance"}, title="Even in the mean; a single batch is never even",
+              x_label="largest distance from the mean load", chance=0.05, log=True),
+    alt="Three panels of dots on a scale of factors, one row a rule: the largest distance of a load from the mean over "
+        "20 batches, where only Quantile Balancing lies below the 5 % line; in single batches; and by chance.",
+    quick=Quick(seeds=1, steps=6, build={"evaluate_every": 6, "rows": 16}, seconds=3.0))
