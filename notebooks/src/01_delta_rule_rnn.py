@@ -796,6 +796,16 @@ assert at_values > 0.95
 # %% [markdown]
 # ## 8 · In the real K3
 #
+# The course keeps K3's published sizes in a configuration, so the arithmetic can be done here:
+
+# %%
+config = preset("kimi_k3")
+layers, heads = config.num_layers - len(config.mla_layers), config.num_heads
+state = config.kda_key_dim * config.kda_value_dim
+print(f"{layers} of {config.num_layers} layers x {heads} heads x {state:,} numbers = {layers * heads * state:,}")
+print(f"in float32 {layers * heads * state * 4 / 2 ** 20:g} MiB for one text, however long")
+
+# %% [markdown]
 # | | K3 (report) |
 # |---|---|
 # | layers with such a memory | 69 of 93; the other 24 are attention with a cache |
@@ -816,11 +826,9 @@ assert at_values > 0.95
 # - A loop over tokens is slow on any hardware. [Chapter 03](03_chunks.ipynb) turns it into matrix products.
 
 # %% tags=["remove"]
-config = preset("kimi_k3")
-kda_layers = config.num_layers - len(config.mla_layers)
-assert (config.num_layers, len(config.mla_layers), kda_layers, config.num_heads) == (93, 24, 69, 96)
+assert (config.num_layers, len(config.mla_layers), layers, heads) == (93, 24, 69, 96)
 assert (config.kda_key_dim, config.kda_value_dim, config.l2_norm_eps) == (128, 128, 1e-6)
-assert kda_layers * config.num_heads * 128 * 128 == 108_527_616
+assert layers * heads * state == 108_527_616
 assert 108_527_616 * 4 / 2 ** 20 == 414
 
 # %%
