@@ -38,8 +38,8 @@ SIGNS = ("sign rule .001", "sign rule .01", "sign rule .1")
 EXPERIMENT = Experiment(
     name="balance_fixed", letter="h", title="Balancing one fixed batch",
     question="How many updates of the selection bias make every expert's load even?",
-    setup=f"8,192 tokens with fixed router scores; the bias is updated on them {UPDATES} times. Counted are the updates "
-          "until every load is within 5 % of the mean and stays there; "
+    setup=f"8,192 tokens with fixed router scores; the bias is updated on them {UPDATES} times. Counted are the "
+          "updates until every load is within 5 % of the mean and stays there; "
           f"{UPDATES + 1} means: not within {UPDATES}. The sign rule starts from 0 like all others.",
     variants=(Variant("Quantile Balancing", "the rule"),
               Variant("Quantile Balancing, histogram", "the rule", {"rule": "histogram"}),

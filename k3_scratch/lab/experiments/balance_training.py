@@ -57,8 +57,8 @@ EXPERIMENT = Experiment(
     question="Do the rules keep the experts' loads even while the router learns?",
     setup="Two KDA layers with 16 experts, 2 a token, no latent, on the mixed corpus, batches of 16 windows of 80 "
           "characters; loads of the last 20 batches. Shown are the largest distance of a load from the mean: of the "
-          "loads summed over 20 batches (the worse layer), of single batches, and what independent tokens would give by "
-          "chance. The auxiliary loss comes with its softmax router.",
+          "loads summed over 20 batches (the worse layer), of single batches, and what independent tokens would give "
+          "by chance. The auxiliary loss comes with its softmax router.",
     variants=(Variant("Quantile Balancing", "the rule"),
               Variant("Quantile Balancing, histogram", "the rule", {"rule": "histogram"}),
               Variant("sign rule .001", "the rule", {"rule": "sign 0.001"}),

@@ -41,7 +41,7 @@ EXPERIMENT = Experiment(
           "time; then each is asked. A hit: of all values ever written, the newest of this key is nearest.",
     variants=(Variant("delta rule", "erases before it writes"),
               Variant("addition", "does not erase", {"erases": False}),
-              Variant("addition, decay .95", "forgets by itself", {"decay": 0.95}, against="addition"),
+              Variant("addition, decay .95", "forgets by itself", {"erases": False, "decay": 0.95}, against="addition"),
               Variant("delta rule, decay .95", "forgets by itself", {"decay": 0.95})),
     common={"K": 32, "erases": True, "decay": 1.0}, measure=measure, seeds=10, seconds=0.5,
     matched="nothing: the memory is the same 32 by 32 numbers, and nothing is trained",
