@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from k3_scratch.plots.style import FAINT, INK, PETROFF10, PlotError, as_array, ink_on, new_figure, styled
+from k3_scratch.plots.number_grid import kept_bars, number_grid
+from k3_scratch.plots.style import FAINT, INK, PlotError, as_array, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 CELL = 0.42              # inches
@@ -48,7 +49,7 @@ def memory_film(states, keys, values, recalled, decay=None, titles=None, limit=N
         rows, columns = matrix.shape
         axes = figure.add_axes((x / width, 1 - (y + rows * CELL) / height,
                                 columns * CELL / width, rows * CELL / height))
-        _grid(axes, matrix, limit, edge)
+        number_grid(axes, matrix, limit, edge)
         return axes
 
     for text, y, rows in zip(("value $v$", "recalled\n$S^{\\top} k$", "key $k$,\nchange", "memory $S$\nafterwards"),
@@ -63,33 +64,6 @@ def memory_film(states, keys, values, recalled, decay=None, titles=None, limit=N
         panel(changes[t], x + CELL, tops[2])
         panel(states[t + 1], x + CELL, tops[3], edge=INK)
         if bars:
-            _decay_bars(figure, decay[t], ((x + (V + 1.15) * CELL) / width, 1 - (tops[3] + K * CELL) / height,
-                                           1.1 * CELL / width, K * CELL / height))
+            kept_bars(figure, decay[t], ((x + (V + 1.15) * CELL) / width, 1 - (tops[3] + K * CELL) / height,
+                                         1.1 * CELL / width, K * CELL / height))
     return figure
-
-
-def _grid(axes, matrix, limit, edge):
-    """A small matrix with its numbers; signed colours, white is zero."""
-    image = axes.imshow(matrix, cmap="RdBu_r", vmin=-1.25 * limit, vmax=1.25 * limit, aspect="auto")
-    for (row, column), value in np.ndenumerate(matrix):
-        text = "0" if abs(value) < 5e-3 else f"{value:.2f}".rstrip("0").rstrip(".").replace("-", "−")
-        axes.text(column, row, text, ha="center", va="center", fontsize=9 if len(text) < 5 else 7.5,
-                  color=ink_on(image.cmap(image.norm(value))))
-    axes.set_xticks(np.arange(1, matrix.shape[1]) - 0.5)
-    axes.set_yticks(np.arange(1, matrix.shape[0]) - 0.5)
-    axes.tick_params(length=0, labelbottom=False, labelleft=False)
-    axes.grid(True, color="white", linewidth=1)
-    axes.spines[:].set_visible(True)
-    axes.spines[:].set_color(edge)
-
-
-def _decay_bars(figure, decay, place):
-    """How much of each row was kept before the write: a full bar keeps all."""
-    axes = figure.add_axes(place)
-    axes.barh(np.arange(len(decay)), decay, color=PETROFF10[0], height=0.5)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(len(decay) - 0.5, -0.5)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_color(FAINT)
-    axes.set_title("kept", fontsize=8, loc="center", fontweight="normal", pad=2)

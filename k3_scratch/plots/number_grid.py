@@ -1,0 +1,36 @@
+"""What pictures of a small memory are put together from: a matrix with its numbers, and bars for what each row keeps."""
+
+import numpy as np
+
+from k3_scratch.plots.style import FAINT, PETROFF10, ink_on
+
+
+def number_grid(axes, matrix, limit, edge=FAINT):
+    """Draw a small matrix [rows, columns] with its numbers; signed colours, white is zero, deep is +-1.25 limit."""
+    image = axes.imshow(matrix, cmap="RdBu_r", vmin=-1.25 * limit, vmax=1.25 * limit, aspect="auto")
+    for (row, column), value in np.ndenumerate(matrix):
+        text = "0" if abs(value) < 5e-3 else f"{value:.2f}".rstrip("0").rstrip(".").replace("-", "−")
+        axes.text(column, row, text, ha="center", va="center", fontsize=9 if len(text) < 5 else 7.5,
+                  color=ink_on(image.cmap(image.norm(value))))
+    axes.set_xticks(np.arange(1, matrix.shape[1]) - 0.5)
+    axes.set_yticks(np.arange(1, matrix.shape[0]) - 0.5)
+    axes.tick_params(length=0, labelbottom=False, labelleft=False)
+    axes.grid(True, color="white", linewidth=1)
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(edge)
+
+
+def kept_bars(figure, decay, place):
+    """Draw how much of each row is kept, decay [K], at `place` (left, bottom, width, height of the figure).
+
+    A full bar keeps all.
+    """
+    axes = figure.add_axes(place)
+    axes.barh(np.arange(len(decay)), decay, color=PETROFF10[0], height=0.5)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(decay) - 0.5, -0.5)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_color(FAINT)
+    axes.set_title("kept", fontsize=8, loc="center", fontweight="normal", pad=2)
+    return axes
