@@ -1,0 +1,61 @@
+"""Which rule balances a batch, and in how many updates?"""
+
+import numpy as np
+
+from k3_scratch.plots.style import (
+    DASHES,
+    INK,
+    MARKERS,
+    PETROFF10,
+    PlotError,
+    as_array,
+    label_ends,
+    new_figure,
+    styled,
+)
+
+
+@styled
+def balance_race(deviations, goal):
+    """Follow each line from the left to the dashed one: there no expert is further than the goal from its share.
+
+    deviations   {label: [batches, n]} largest |load / fair share - 1| before update 1, before update 2, ..., above 0
+    goal         the deviation that counts as balanced
+    Raises PlotError for other shapes, too many lines, or deviations of 0 or less.
+    """
+    if not isinstance(deviations, dict) or not 1 <= len(deviations) <= len(DASHES):
+        raise PlotError(f"balance_race: deviations must be a dict of 1 to {len(DASHES)} lines, "
+                        f"but {type(deviations).__name__} of length {len(deviations)} came")
+    figure = new_figure(8.4, 4.3)
+    axes = figure.add_subplot()
+    ends, longest = [], 1
+    for position, (label, runs) in enumerate(deviations.items()):
+        runs = as_array("balance_race", f"deviations[{label!r}]", runs)
+        if runs.ndim != 2 or runs.min() <= 0:
+            raise PlotError(f"balance_race: deviations[{label!r}] must be [batches, n] and above 0, "
+                            f"but {list(runs.shape)} with the smallest {runs.min():g} came")
+        updates, longest = np.arange(1, runs.shape[1] + 1), max(longest, runs.shape[1])
+        style = {"color": PETROFF10[position], "linestyle": DASHES[position]}
+        axes.plot(updates, runs.T, color=PETROFF10[position], linewidth=0.7, alpha=0.35)
+        middle = np.exp(np.log(runs).mean(axis=0))                       # mean on the scale that is drawn
+        marked = np.unique(np.geomspace(1, len(updates), 9).astype(int)) - 1
+        axes.plot(updates, middle, marker=MARKERS[position], markevery=list(marked), linewidth=2.2, label=label,
+                  **style)
+        ends.append(middle[-1])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.axhline(goal, color=INK, linewidth=1.2, linestyle=(0, (5, 3)))
+    axes.annotate(f"within {goal:.0%}", (1, goal), (2, -4), textcoords="offset points", va="top", fontsize=9)
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500) if tick <= longest]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    levels = [level for level in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+              if min(map(np.min, deviations.values())) < level * 1.5]
+    axes.set_yticks(levels, [f"{level:.0%}" for level in levels])
+    axes.set_xlabel("batch (the bias was updated once after each earlier one)")
+    axes.set_ylabel("worst expert: |load / fair share − 1|")
+    axes.set_title("Sign rule and Quantile Balancing on one batch")
+    axes.grid(True, axis="y")
+    figure.get_layout_engine().execute(figure)
+    label_ends(axes, ends, list(deviations), PETROFF10)
+    return figure
