@@ -29,12 +29,14 @@ class Lifetimes:
     rounds: int = 16
     young: int = 1
     old: int = 4
+    busy: float = 0.5       # share of rounds that write
     score: str = "all"      # which answers count for accuracy, one of CLASSES; all of them are learnt
 
     def __post_init__(self):
         for name in ("lasting", "passing", "values", "rounds", "young"):
             need_whole(name, getattr(self, name), 1)
         need(self.old > self.young, "old", f"above young = {self.young}", self.old)
+        need(0 < self.busy <= 1, "busy", "above 0 and at most 1", self.busy)
         need(self.score in CLASSES, "score", "one of " + ", ".join(CLASSES), self.score)
 
     @property
@@ -56,7 +58,7 @@ class Lifetimes:
         order = rng.permuted(np.tile(np.arange(self.lasting), (n, 1)), axis=1)
         first = rng.integers(self.values, size=(n, self.lasting))
         keys = rng.integers(self.passing, size=(n, self.rounds))
-        keys[rng.random(keys.shape) < 0.5] = -1
+        keys[rng.random(keys.shape) >= self.busy] = -1
         return np.hstack([order, first, keys, rng.integers(self.values, size=keys.shape)])
 
     def _spell(self, rng, plans):

@@ -43,7 +43,8 @@ def run_planned(planned, out, *, jobs=2, force=False, build=BUILD, folder=FOLDER
                         done[i] = cell
                     else:
                         failed.append((each.jobs[i], error))
-                        bar.write(f"{_label(each.jobs[i])}: {type(error).__name__}: {error}", file=bar.fp)
+                        if not quiet:
+                            bar.write(f"{_label(each.jobs[i])}: {type(error).__name__}: {error}", file=bar.fp)
             if len(done) == len(each.jobs):
                 results[name] = make_result(each, [done[i] for i in range(len(done))], matching[name])
                 for path in write_result(results[name], each.experiment, out):
