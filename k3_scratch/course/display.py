@@ -1,11 +1,15 @@
 """Pictures and stored results for notebooks, the same from every working folder."""
 
+import io
 import json
 import os
 from pathlib import Path
 
 from k3_scratch.course.chapters import ROOT
 from k3_scratch.plots.style import save, to_bytes
+
+
+LARGE = 250_000              # bytes of a PNG from which on a notebook gets it with fewer colours
 
 
 def show(figure, alt, *, name=None):
@@ -24,7 +28,17 @@ def show(figure, alt, *, name=None):
         return
     from IPython.display import display
     width = round(figure.get_size_inches()[0] * 96)
+    content = fewer_colours(content) if len(content) > LARGE else content
     display({"image/png": content, "text/plain": alt}, raw=True, metadata={"image/png": {"alt": alt, "width": width}})
+
+
+def fewer_colours(png):
+    """The same picture with 256 colours: nobody sees it in a diagram, and it has a third of the bytes.  bytes -> bytes"""
+    from PIL import Image                              # comes with matplotlib
+    smaller = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(smaller, "png", optimize=True)
+    return smaller.getvalue()
 
 
 def results(name):
