@@ -7,7 +7,7 @@ import torch
 from k3_scratch.tasks.vocabulary import PAD
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=None, top_p=None, stop_tokens=(), seed=0):
     """The continuation of each prompt, without the prompt.
 

@@ -144,7 +144,7 @@ class K3(nn.Module):
                 readers.append([])
             readers[-1].append(layer.mlp_res)
         readers[-1].append(self.output_attn_res)
-        return TwoPhaseBank(readers, self.config.rms_norm_eps)
+        return TwoPhaseBank(readers)
 
     def moe_layers(self):
         """{layer number: LatentMoE} of the layers that have one."""

@@ -25,20 +25,21 @@ def check_shapes(function, /, **arguments):
     arguments  name=(array, "B T H K"); NumPy arrays and torch tensors alike (anything with `.shape`)
     Raises ShapeError that names the argument, the shape wanted (letters and numbers) and the shape given.
     """
-    for name, (array, contract) in arguments.items():
-        if not hasattr(array, "shape"):
-            raise ShapeError(f"{function}: {name} must be an array of shape {_brackets(contract.split())}, "
-                             f"but a {type(array).__name__} came")
-    given = tuple((name, tuple(array.shape), contract) for name, (array, contract) in arguments.items())
-    return dict(_sizes(function, given))
+    try:
+        given = [(name, contract, array.shape) for name, (array, contract) in arguments.items()]
+    except AttributeError:
+        name, (array, contract) = next(pair for pair in arguments.items() if not hasattr(pair[1][0], "shape"))
+        raise ShapeError(f"{function}: {name} must be an array of shape {_brackets(contract.split())}, "
+                         f"but a {type(array).__name__} came") from None
+    return dict(_sizes(function, *given))
 
 
 @lru_cache(maxsize=4096)                                                 # a model asks for the same shapes all the time
-def _sizes(function, given):
-    """Sizes by letter of ((name, shape, contract), ...)."""
+def _sizes(function, *given):
+    """Sizes by letter of (name, contract, shape), ..."""
     sizes = {}
-    for name, shape, contract in given:
-        whole, letters = shape, contract.split()
+    for name, contract, whole in given:
+        shape, letters = tuple(whole), contract.split()
         if "..." in letters:
             start, many = letters.index("..."), len(shape) - (len(letters) - 1)
             batch = shape[start:start + many]
@@ -47,7 +48,7 @@ def _sizes(function, given):
             letters, shape = letters[:start] + letters[start + 1:], shape[:start] + shape[start + many:]
         if len(shape) != len(letters) or not all(_fits(letter, size, sizes)
                                                  for letter, size in zip(letters, shape, strict=True)):
-            raise ShapeError(_message(function, name, contract.split(), whole, sizes))
+            raise ShapeError(_message(function, name, contract.split(), tuple(whole), sizes))
     return sizes
 
 

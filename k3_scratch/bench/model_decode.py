@@ -11,7 +11,7 @@ from k3_scratch.model import K3
 ROOM = 64                       # tokens that a visit may write before it starts again from the prompt
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def measure(plan, peers=None):
     """Time without a cache over time with it, at `plan.prompt` tokens of context (up to 64 more while it is timed)."""
     model = K3(plan.model, seed=0).eval()

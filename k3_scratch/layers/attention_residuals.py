@@ -6,6 +6,7 @@ K3 report; Attention Residuals, arXiv 2603.15031. Keys are RMS-normed, the vecto
 import torch
 from torch import nn
 
+from k3_scratch.layers.by_hand import ByHand
 from k3_scratch.layers.precision import raised
 from k3_scratch.shapes import check_shapes
 
@@ -28,7 +29,7 @@ class Source:
 
     def __init__(self, vector, eps):
         self.vector = vector                                             # [..., D]
-        self.inverse_rms = _InverseRMS.apply(raised(vector), eps)        # [...]
+        self.inverse_rms = _InverseRMS.run(raised(vector), eps)        # [...]
 
 
 def mixing_weights(sources, query, norm_weight):
@@ -40,10 +41,10 @@ def mixing_weights(sources, query, norm_weight):
 
 def mixture(sources, weights):
     """sum_i p_i v_i of the raw vectors.                                     [N] of [..., D], [N, ...] -> [..., D]"""
-    return _Mixture.apply(weights, *(s.vector for s in sources))
+    return _Mixture.run(weights, *(s.vector for s in sources))
 
 
-class _InverseRMS(torch.autograd.Function):
+class _InverseRMS(ByHand):
     """1 / rms(v) and its gradient -v / (D rms^3), one pass over v each way.                        [..., D] -> [...]"""
 
     @staticmethod
@@ -58,7 +59,7 @@ class _InverseRMS(torch.autograd.Function):
         return v * (d * inverse ** 3 / -v.shape[-1]).unsqueeze(-1), None
 
 
-class _Mixture(torch.autograd.Function):
+class _Mixture(ByHand):
     """The weighted sum and its gradients; the products d . v_i are never written out."""
 
     @staticmethod

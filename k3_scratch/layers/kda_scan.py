@@ -2,6 +2,8 @@
 
 import torch
 
+from k3_scratch.layers.by_hand import ByHand
+
 
 def kda_scan(solved, K_end, through, state):
     """V~_n = U_n - W_n S_n;  S_{n+1} = through_n S_n + K_end_n^T V~_n, over the N chunks of M heads.
@@ -9,10 +11,10 @@ def kda_scan(solved, K_end, through, state):
     solved [W | U] [N, M, C, K + V]   K_end [N, M, C, K]   through [N, M, K]   state S_1 [M, K, V]
     returns S_1 ... S_N [N, M, K, V], V~ [N, M, C, V] and the final state [M, K, V].
     """
-    return _Scan.apply(solved, K_end, through.unsqueeze(-1), state)
+    return _Scan.run(solved, K_end, through.unsqueeze(-1), state)
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(ByHand):
     """The loop keeps every S_n; its backward runs the same loop in reverse and batches all that is outside it."""
 
     @staticmethod

@@ -16,6 +16,8 @@ whether the factors stay inside the range of float32.
 import torch
 import torch.nn.functional as F
 
+from k3_scratch.layers.by_hand import ByHand
+
 LARGEST_EXPONENT = 80.0   # e^80 is still far from float32's largest number, about e^88
 
 
@@ -30,10 +32,10 @@ def centred_tiles(q, k, beta, g):
     For K3's g >= -5 both factors stay below e^78 in chunks of 32. The state is read in the middle of the chunk, so to
     say, as e^r S: then the same row factors serve the tiles and the state.
     """
-    return _CentredTiles.apply(q, k, beta, g)
+    return _CentredTiles.run(q, k, beta, g)
 
 
-class _CentredTiles(torch.autograd.Function):
+class _CentredTiles(ByHand):
     """In few passes over memory: q, k and g may be views, and each gradient has the strides of its view.
 
     With a = row d_k_in and b = column d_k_out the gradients by hand are: beta a + b for k, row d_q_in for q, and

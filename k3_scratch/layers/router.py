@@ -21,7 +21,8 @@ def route(x, w_router, bias, k, scale=1.0):
     scores = torch.sigmoid(F.linear(wide, w_router.to(wide.dtype)))
     experts = (scores.detach() + bias).topk(k, -1).indices               # the bias is added out of place ...
     chosen = scores.gather(-1, experts)                                  # ... and never enters the weights
-    return experts, scale * chosen / (chosen.sum(-1, keepdim=True) + 1e-20), scores
+    weights = chosen / (chosen.sum(-1, keepdim=True) + 1e-20)
+    return experts, weights if scale == 1.0 else scale * weights, scores
 
 
 class Router(nn.Module):

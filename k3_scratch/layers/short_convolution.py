@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from k3_scratch.layers.by_hand import ByHand
 from k3_scratch.shapes import check_shapes
 
 
@@ -23,11 +24,13 @@ def short_convolution(x, weight, tail=None, *, documents=None):
     if documents is not None:
         check_shapes("short_convolution", x=(x, "B T P"), documents=(documents, "B T"))
     seen = torch.cat([tail.to(x.dtype), x], dim=1)                       # [B, taps - 1 + T, P]
+    if T == 1:                                                           # decoding
+        return (seen * weight.mT).sum(1, keepdim=True), seen[:, 1:]
     reach = None if documents is None else torch.stack([_same_document(documents, back) for back in range(taps)])
-    return _Taps.apply(seen, weight, reach), seen[:, T:]
+    return _Taps.run(seen, weight, reach), seen[:, T:]
 
 
-class _Taps(torch.autograd.Function):
+class _Taps(ByHand):
     """y_t = sum over `back` of weight[:, -1 - back] * x_{t - back}, and its gradients, one pass over memory per tap.
 
     seen [B, taps - 1 + T, P], weight [P, taps], reach [taps, B, T] (may a token look so far back?) or None -> [B, T, P]

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from k3_scratch.layers.by_hand import ByHand
 from k3_scratch.layers.precision import raised
 from k3_scratch.shapes import check_shapes
 
@@ -13,10 +14,10 @@ def situ_glu(gate, up, beta=4.0, linear_beta=25.0):
     SiLU with both factors bounded: |result| <= beta * linear_beta. The sigmoid takes the uncapped gate.  K3 report.
     """
     check_shapes("situ_glu", gate=(gate, "... F"), up=(up, "... F"))
-    return _SituGLU.apply(raised(gate), raised(up), beta, linear_beta).to(gate.dtype)
+    return _SituGLU.run(raised(gate), raised(up), beta, linear_beta).to(gate.dtype)
 
 
-class _SituGLU(torch.autograd.Function):
+class _SituGLU(ByHand):
     """With t = tanh(gate/beta), s = sigmoid(gate), u = tanh(up/linear_beta): beta t s linear_beta u, and by hand
 
     d gate = linear_beta u (s (1 - t^2) + beta t s (1 - s))          d up = beta t s (1 - u^2)

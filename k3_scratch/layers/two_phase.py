@@ -23,12 +23,7 @@ def bank_phase(bank, queries, norm_weights, eps=1e-5):
     check_shapes("bank_phase", bank=(bank, "... D"), queries=(queries, "Q D"), norm_weights=(norm_weights, "Q D"))
     bank = raised(bank)
     inverse_rms = torch.rsqrt(bank.square().mean(-1) + eps)              # [N, ...], once for all queries
-    directions = (raised(queries) * raised(norm_weights)).to(bank.dtype)
-    scores = (bank @ directions.mT).mul_(inverse_rms.unsqueeze(-1))      # [N, ..., Q]
-    log_total = scores.logsumexp(0)                                      # [..., Q]
-    shares = (scores - log_total).exp()
-    mean = torch.einsum("n...q,n...d->q...d", shares, bank)
-    return log_total.movedim(-1, 0), mean
+    return _first(bank, inverse_rms, (raised(queries) * raised(norm_weights)).to(bank.dtype))
 
 
 def merge_phase(log_total, mean, h, query, norm_weight, eps=1e-5):
@@ -40,11 +35,19 @@ def merge_phase(log_total, mean, h, query, norm_weight, eps=1e-5):
     """
     check_shapes("merge_phase", h=(h, "... D"), log_total=(log_total, "..."), mean=(mean, "... D"),
                  query=(query, "D"), norm_weight=(norm_weight, "D"))
-    return _merge(log_total, mean, Source(h, eps), query, norm_weight)
-
-
-def _merge(log_total, mean, here, query, norm_weight):
     direction = (raised(query) * raised(norm_weight)).to(mean.dtype)
+    return _second(log_total, mean, Source(h, eps), direction)
+
+
+def _first(bank, inverse_rms, directions):
+    """bank [N, ..., D], inverse_rms [N, ...], directions [Q, D] -> log_total [Q, ...], mean [Q, ..., D]"""
+    scores = (bank @ directions.mT).mul_(inverse_rms.unsqueeze(-1))      # [N, ..., Q]
+    mean = scores.softmax(0).movedim(0, -1) @ bank.movedim(0, -2)        # [..., Q, N] @ [..., N, D] -> [..., Q, D]
+    return scores.logsumexp(0).movedim(-1, 0), mean.movedim(-2, 0)
+
+
+def _second(log_total, mean, here, direction):
+    """[...], [..., D], a Source of [..., D], [D] -> mixed [..., D]"""
     h = raised(here.vector)
     share = torch.sigmoid((h @ direction) * here.inverse_rms - log_total)
     return torch.lerp(mean, h, share.unsqueeze(-1)).to(here.vector.dtype)
@@ -56,21 +59,26 @@ class TwoPhaseBank:
     readers   [[DepthMix, ...], ...]: the readers of this bank, of the next one, ...
     """
 
-    def __init__(self, readers, eps, sources=()):
-        self.readers, self.eps, self.sources, self.first_phase = readers, eps, sources, None
+    def __init__(self, readers, sources=()):
+        self.readers, self.sources, self.first_phase = readers, sources, None
 
     def read(self, mix, here):
         """The mixture over the bank and `here`, the growing sum.                                   -> [B, T, D]"""
         if not self.sources:
             return here.vector
-        mixes = self.readers[0]
         if self.first_phase is None:
-            bank = torch.stack([source.vector for source in self.sources])
-            phase = bank_phase(bank, torch.stack([m.query for m in mixes]), torch.stack([m.weight for m in mixes]),
-                               self.eps)
-            self.first_phase = {id(m): part for m, *part in zip(mixes, *phase, strict=True)}
-        return _merge(*self.first_phase[id(mix)], here, mix.query, mix.weight)
+            self.first_phase = self.first()
+        return _second(*self.first_phase[mix][:2], here, self.first_phase[mix][2])
+
+    def first(self):
+        """{mix: (log_total, mean, direction)} for all readers of this bank"""
+        mixes = self.readers[0]
+        bank = raised(torch.stack([source.vector for source in self.sources]))
+        directions = torch.stack([mix.query for mix in mixes]) * torch.stack([mix.weight for mix in mixes])
+        directions = raised(directions).to(bank.dtype)
+        inverse_rms = torch.stack([source.inverse_rms for source in self.sources])
+        return dict(zip(mixes, zip(*_first(bank, inverse_rms, directions), directions, strict=True), strict=True))
 
     def grown(self, here):
         """A new bank with one more source; this one stays as it is."""
-        return TwoPhaseBank(self.readers[1:], self.eps, (*self.sources, here))
+        return TwoPhaseBank(self.readers[1:], (*self.sources, here))

@@ -2,6 +2,7 @@
 
 import torch
 
+from k3_scratch.layers.by_hand import ByHand
 from k3_scratch.layers.precision import raised
 
 
@@ -10,10 +11,10 @@ def l2_norm(x, eps=1e-6):
 
     At x = 0 the result is 0 with a finite gradient. Returned in at least float32.  Kimi Linear, section 3.
     """
-    return _L2Norm.apply(raised(x), eps)
+    return _L2Norm.run(raised(x), eps)
 
 
-class _L2Norm(torch.autograd.Function):
+class _L2Norm(ByHand):
     """y = x / |x|; the gradient d loses its part along y and is divided by |x| too: (d - y (y . d)) / |x|."""
 
     @staticmethod

@@ -1,8 +1,8 @@
 """Attention over depth in two phases: the bank once for all queries of a block, the growing sum one by one.
 
 All mixes inside a block share the same bank and differ only in the last source, h. Phase one reads the bank once and
-keeps, for each query, the mean over the bank and the log of the bank's total weight; phase two sets h against it. Exact,
-not an approximation: a softmax over (bank, h) is a sigmoid between the bank's own softmax and h.
+keeps, for each query, the mean over the bank and the log of the bank's total weight; phase two sets h against it.
+Exact, not an approximation: a softmax over (bank, h) is a sigmoid between the bank's own softmax and h.
 Source: AttnRes (arXiv 2603.15031), two-phase evaluation; online softmax: Milakov and Gimelshein, arXiv 1805.02867.
 """
 
