@@ -30,7 +30,7 @@ def markdown(rows, result):
              "Shapes are B,T,H,K,V. Peers: transformers chunk_kimi_delta_attention, fla naive_chunk_kda, and the gated "
              "delta rule, transformers torch_chunk_gated_delta_rule (an easier problem: one decay per head).", "",
              "| " + " | ".join([*HEADS, "note"]) + " |", "|---|" + "---:|" * (len(HEADS) - 1) + "---|",
-             *("| " + " | ".join([*_cells(row), row.note.replace("|", "/")]) + " |" for row in rows), "",
+             *("| " + " | ".join([*_cells(row), row.remark.replace("|", "/")]) + " |" for row in rows), "",
              f"GEMM 1024³: {f'{gemm:.1f} GFLOP/s' if gemm else 'not measured'}. Processor: {hardware['cpu']}, "
              f"{hardware['cores']} cores, load {hardware['load_average_before']} before and "
              f"{hardware['load_average_after']} after.", "",
@@ -47,6 +47,11 @@ def write_result(rows, result, out):
     for path, text in files.items():
         write_text(path, text)
     return [*files, *write_figures(result, out)]
+
+
+def missed_targets(rows):
+    """A line for each row that misses its target and says why."""
+    return [f"{row.name}: {row.goal.why}" for row in rows if row.met_target is False and row.goal.why]
 
 
 def failed_floors(rows):

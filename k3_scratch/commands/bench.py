@@ -2,7 +2,7 @@
 
 from k3_scratch.bench.peers import FOLDER
 from k3_scratch.bench.plan import FULL, QUICK
-from k3_scratch.bench.report import failed_floors, table, write_result
+from k3_scratch.bench.report failed_floors, missed_targets,
 from k3_scratch.bench.suite import MEASUREMENTS, chosen, run_suite
 
 
@@ -27,6 +27,8 @@ def run(arguments):
     missed = failed_floors(rows)
     for name in missed:
         print(f"misses its floor: {name}")
+    for line in missed_targets(rows):
+        print(f"misses its target: {line}")
     if result["gemm_gflops"]:
         print(f"GEMM 1024³: {result['gemm_gflops']:.1f} GFLOP/s on one thread")
     out = arguments.out or (None if arguments.quick or arguments.only else "figures")

@@ -12,6 +12,7 @@ from k3_scratch.bench.goals import GOALS, NO_GOAL, Goal, Row
 from k3_scratch.bench.harness import Ratio
 from k3_scratch.bench.inputs import GATE_CASES, Shape, kda_inputs, scalar_gates, spread_gates
 from k3_scratch.bench.plan import FULL, QUICK
+from k3_scratch.bench.report import missed_targets
 
 
 @pytest.mark.parametrize(("value", "direction", "floor", "target"), [
@@ -35,7 +36,9 @@ def test_rows_without_goals_and_small_numbers():
 def test_row_as_plain_values():
     row = Row.of("name", Ratio(4.0, np.array([3.0, 4.0, 5.0])), Goal(5, None), note="why")
     assert row.to_dict() == {"name": "name", "floor": 5, "target": None, "direction": ">=", "value": 4.0, "low": 3.5,
-                             "high": 4.5, "unit": "x", "met_floor": False, "met_target": None, "note": "why"}
+                             "high": 4.5, "unit": "x", "met_floor": False, "met_target": None, "met": False,
+                             "note": "why"}
+    assert Row("name", 3.0, Goal(None, 2.0)).to_dict()["met"] is True and Row("name", 3.0).to_dict()["met"] is None
     assert Row("name", math.inf).to_dict()["value"] is None
 
 
@@ -123,3 +126,10 @@ def test_inputs():
     one = scalar_gates((q, k, v, g, beta))
     assert one[3].shape == (2, 9, 3) and spread_gates(one)[3].shape == g.shape
     assert torch.equal(spread_gates(one)[3][..., 4], g[..., 0])
+
+
+def test_a_missed_target_says_why():
+    goal = Goal(2, 3, why="walls")
+    assert Row("name", 2.5, goal, note="sized").remark == "sized; why not the target: walls"
+    assert Row("name", 3.5, goal, note="sized").remark == "sized"
+    assert missed_targets([Row("one", 2.5, goal), Row("two", 3.5, goal), Row("three", 2.5)]) == ["one: walls"]
