@@ -27,6 +27,9 @@ def run(arguments):
         if not reason and not arguments.force:
             print(f"{pair.master.stem}: up to date")
             continue
+        if reason and not arguments.force and build.refresh(pair):
+            print(f"{pair.master.stem}: prose and links written anew, the outputs still hold")
+            continue
         start = time.perf_counter()
         sizes = build.build(pair)
         print(f"{pair.master.stem}: built in {time.perf_counter() - start:.0f} s, "

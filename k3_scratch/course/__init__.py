@@ -62,7 +62,8 @@ then at least two regimes with sizes that all differ); properties; at least thre
 hint that names it ("You decayed after the write."). Include the faults of public rebuilds that belong to the subject
 (see `tests/test_cases.py`). The machine itself deals with `...`, None, nan, wrong shapes and dtypes, exceptions, wrong
 arguments, and arguments changed in place. The tests feed every wrong function and demand its own hint, and feed the
-solution of the master: write no tests for exercises.
+solution of the master: write no tests for exercises. A check module that grows beyond 300 lines puts its wrong
+functions into `checks/chNN_wrong.py`.
 
 **Pictures.** `show(picture(arrays), "alt text, a sentence", name="01_capacity")`, at the end of a code cell; then a
 markdown cell that begins with one sentence saying what to see. With a name the builder also saves figures/NAME.png.

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from course_helpers import MASTERS, TINY, asked, outputs, printed, stem
 
-from k3_scratch.course.build import LARGEST, build, plan, stale
+from k3_scratch.course.build import LARGEST, build, plan, refresh, stale
 from k3_scratch.course.chapters import NOTEBOOKS, ROOT
 from k3_scratch.course.exercise import exercises_of
 from k3_scratch.course.kernel import RunError, execute
@@ -121,6 +121,10 @@ def test_build_writes_both_and_knows_when_they_are_stale(folder):
     first = {file: file.read_bytes() for file in sizes}
     build(plan(folder=folder)[0], figures=folder / "figures")
     assert first == {file: file.read_bytes() for file in sizes}          # the same bytes: no times, no random ids
+    written = first[pair.student_file].replace(b"See chapter 00", b"See [chapter 00](00_the_map.ipynb)")
+    pair.student_file.write_bytes(written)                               # as if chapter 00 had existed then
+    assert "has other cells" in stale(pair) and refresh(pair) and stale(pair) == ""
+    assert first == {file: file.read_bytes() for file in sizes}          # outputs kept, prose as the master has it
     given = nbformat.read(pair.solution_file, as_version=4)
     assert "with solutions" in printed(given) and "assert" not in "".join(cell.source for cell in given.cells)
     assert [cell.execution_count for cell in given.cells if cell.cell_type == "code"] == list(range(1, 7))
@@ -136,6 +140,7 @@ def test_build_writes_both_and_knows_when_they_are_stale(folder):
     assert stale(plan(folder=folder)[0]) == "01_tiny.ipynb has other cells than its master"
     pair.master.write_text(text.replace("headline == 4.5", "headline > 4.4"), encoding="utf-8")
     assert stale(plan(folder=folder)[0]) == "01_tiny.ipynb was made from other sources"
+    assert not refresh(plan(folder=folder)[0])
 
 
 def test_a_wrong_number_in_the_prose_is_never_built(folder):
