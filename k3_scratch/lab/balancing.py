@@ -9,19 +9,18 @@ from k3_scratch.reference.sign_rule import sign_rule
 def next_bias(rule, scores, bias, counts, k):
     """The bias for the next batch.                          scores [m, E], bias [E], counts [E] -> float64 [E]
 
-    rule   "none", "quantile", "histogram", or "sign RATE" such as "sign 0.001"
+    rule   "none", "quantile", "histogram BINS" such as "histogram 1000", or "sign RATE" such as "sign 0.001"
     """
     bias = np.asarray(bias, dtype=np.float64)
     if rule == "none":
         return bias
     if rule == "quantile":
         return quantile_bias(scores, bias, k)
-    if rule == "histogram":
-        return quantile_bias_histogram(scores, bias, k)
-    name, _, rate = rule.partition(" ")
-    if name != "sign" or not rate:
-        raise ValueError(f"rule must be none, quantile, histogram or 'sign RATE', but {rule!r} came")
-    return sign_rule(bias, counts, float(rate))
+    name, _, number = rule.partition(" ")
+    if name not in ("histogram", "sign") or not number:
+        raise ValueError(f"rule must be none, quantile, 'histogram BINS' or 'sign RATE', but {rule!r} came")
+    return quantile_bias_histogram(scores, bias, k, int(number)) if name == "histogram" else \
+        sign_rule(bias, counts, float(number))
 
 
 def loads(scores, bias, k):

@@ -11,6 +11,8 @@ import torch
 
 from k3_scratch.files import write_text
 from k3_scratch.lab.experiment import Job, describe, load
+from k3_scratch.lab.models import SMALL
+from k3_scratch.lab.recipe import recipe_of
 from k3_scratch.training.loop import versions
 
 BUILD = Path("build/lab")
@@ -22,6 +24,8 @@ def fingerprint(job):
     decides = {"measure": job.experiment.measure.__qualname__, "arguments": job.arguments, "task": describe(job.task),
                "lengths": {name: describe(task) for name, task in job.lengths.items()}, "steps": job.steps,
                "seed": job.seed, "versions": {name: here[name] for name in ("k3_scratch", "torch", "numpy", "machine")}}
+    if job.task is not None:                                             # defaults that the arguments do not name
+        decides |= {"recipe": repr(recipe_of(job.arguments, job.steps)), "model": repr(SMALL)}
     text = json.dumps(decides, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode("utf-8"), digest_size=8).hexdigest()
 

@@ -46,7 +46,7 @@ class Size:
 
     name: str = ""
     build: dict = field(default_factory=dict)   # arguments, the same for every variant
-    task: dict = field(default_factory=dict)    # fields of the task that change
+    task: Any = field(default_factory=dict)     # fields of the task that change, or another task
     only: tuple = ()                      # names of the variants measured here; (): all
 
 
@@ -145,8 +145,9 @@ class Experiment:
 
     def task_at(self, size, changes=None):
         """The task at a size, with further fields changed; None stays None."""
-        changes = {**size.task, **(changes or {})}
-        return self.task if self.task is None or not changes else dataclasses.replace(self.task, **changes)
+        task, mine = (self.task, size.task) if isinstance(size.task, dict) else (size.task, {})
+        changes = {**mine, **(changes or {})}
+        return task if task is None or not changes else dataclasses.replace(task, **changes)
 
 
 @dataclass(frozen=True)

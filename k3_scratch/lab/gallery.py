@@ -85,8 +85,8 @@ def _words(result):
 def _facts(result):
     """Seeds, steps, and what the variants are equal in."""
     facts = [f"{result['seeds']} seeds" if result["seeds"] > 1 else "one run, nothing is random"]
-    if result["steps"]:
-        facts.append(f"{result['steps']} steps")
+    if result["ran_steps"]:
+        facts.append(f"at most {result['ran_steps']} steps")
     if result["matched"].startswith("nothing: "):
         facts.append(f"not matched: {result['matched'].removeprefix('nothing: ')}")
     else:

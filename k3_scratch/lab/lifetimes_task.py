@@ -1,11 +1,10 @@
 """Lifetimes: some facts hold for ever, others expire by themselves. Nothing overwrites what has expired.
 
-    a 3 b 1 | x 2 A X | . . X B | . . B X | . . X A          rounds of four tokens after the lasting facts
-    . . . .   . . 3 2   . . 2 1   . . 1 .   . . - 3          "-" is the answer "expired"
-
-Small letters write, capital letters ask; a and b last, x expires. A round writes one passing fact or nothing, then asks
-one lasting key and one passing key, in either order. A passing fact that is at most `young` rounds old is answered with
-its value, one at least `old` rounds old with "expired"; between the two it is not asked.
+Small letters write, capital letters ask, numbers are values, "-" is the answer "expired" and "_" is filler. First all
+lasting facts are written. Then come rounds of four tokens: a passing fact or filler, then one lasting and one passing
+key are asked, in either order. A passing fact that is at most `young` rounds old is answered with its value, one at
+least `old` rounds old with "expired"; between the two it is not asked. Expired means forgotten: the memory has to make
+room by itself, since no write to the same key says so.
 """
 
 from dataclasses import dataclass
@@ -14,14 +13,20 @@ import numpy as np
 
 from k3_scratch.tasks.arguments import need, need_whole
 from k3_scratch.tasks.batch import IGNORED, Batch
-from k3_scratch.tasks.rows import rows_in_split
+from k3_scratch.tasks.rows import letter, rows_in_split
 
 CLASSES = ("all", "lasting", "fresh", "expired")
 
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """The task and its sizes."""
+    """The task and its sizes; a, b, ... last, later letters pass.
+
+    >>> task = Lifetimes(lasting=2, passing=2, values=3, rounds=6, old=3)
+    >>> print(task.batch(np.random.default_rng(3), 1).show(symbol=task.symbol))
+    b 0 a 0 c 0 B C c 2 C A d 1 C B _ _ D B d 1 A C c 1 B C
+    . . . . . . 0 0 . . 2 0 . . 2 0 . . 1 0 . . 0 - . . 0 1
+    """
 
     lasting: int = 4        # keys whose facts hold for ever, each written once, first of all
     passing: int = 4        # keys whose facts expire
@@ -46,6 +51,13 @@ class Lifetimes:
     @property
     def length(self):
         return 2 * self.lasting + 4 * self.rounds
+
+    def symbol(self, token):
+        """The name of a token."""
+        keys = self.lasting + self.passing
+        if token < 2 * keys:
+            return letter(token) if token < keys else letter(token - keys).upper()
+        return str(token - 2 * keys) if token < 2 * keys + self.values else "-_"[token - 2 * keys - self.values]
 
     def batch(self, rng, batch_size, split="train"):
         """`batch_size` rows; the facts and their order decide the split."""

@@ -17,12 +17,8 @@ def make_result(planned, cells, matching):
     """The JSON of one experiment as a dict: what was asked, what came out, what it ran on."""
     experiment, job = planned.experiment, planned.jobs[0]
     result = {
-        **prose(experiment), "quick": job.quick, "seeds": len({cell["seed"] for cell in cells}),
-        "matched": experiment.matched, "tolerance": experiment.tolerance, "matching": matching,
-        "task": describe(experiment.task), "steps": job.steps,
-        "variants": {variant.name: {"differs": variant.differs, "arguments": experiment.arguments(variant)}
-                     for variant in experiment.variants},
-        "table": list(experiment.table), "claims": claims_of(experiment),
+        **prose(experiment), "quick": job.quick, "seeds": len({cell["seed"] for cell in cells}), "ran_steps": job.steps,
+        **settings(experiment), "matching": matching,
         "verdicts": [], "versions": versions(), "hardware": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": 1},
         "planned_cpu_seconds": round(planned.seconds, 1),
         "cpu_seconds": round(sum(cell["cpu_seconds"] for cell in cells), 1),
@@ -45,9 +41,18 @@ def prose(experiment):
                                                  "label": paper.label}}
 
 
-def claims_of(experiment):
-    """The rules as text: a result keeps those by which it was judged."""
-    return [repr(claim) for claim in experiment.claims]
+def settings(experiment):
+    """What the numbers and the verdicts follow from, as plain JSON."""
+    sizes = {size.name: {"arguments": size.build, "task": describe(experiment.task_at(size)), "only": size.only}
+             for size in experiment.sizes}
+    variants = {variant.name: {"differs": variant.differs, "arguments": experiment.arguments(variant)}
+                for variant in experiment.variants}
+    lengths = {name: describe(experiment.task_at(experiment.sizes[0], changes))
+               for name, changes in experiment.lengths.items()}
+    return json.loads(json.dumps({
+        "matched": experiment.matched, "tolerance": experiment.tolerance, "task": describe(experiment.task),
+        "steps": experiment.steps, "variants": variants, "sizes": sizes, "lengths": lengths,
+        "table": experiment.table, "claims": [repr(claim) for claim in experiment.claims]}, default=repr))
 
 
 def write_result(result, experiment, out):
@@ -83,12 +88,7 @@ def read_results(out):
 
 def stale(result, experiment):
     """What differs between a result and the experiment as it is written now, apart from prose.       -> [text]"""
-    now = {"matched": experiment.matched, "steps": experiment.steps, "claims": claims_of(experiment),
-           "task": describe(experiment.task), "table": list(experiment.table),
-           "variants": json.loads(json.dumps({
-               variant.name: {"differs": variant.differs, "arguments": experiment.arguments(variant)}
-               for variant in experiment.variants}, default=repr))}
-    return [name for name, value in now.items() if result[name] != value]
+    return [name for name, value in settings(experiment).items() if result.get(name) != value]
 
 
 def _compact(result):

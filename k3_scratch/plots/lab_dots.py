@@ -1,6 +1,7 @@
 """One dot a seed, one line for their mean: the lab's plainest picture."""
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from k3_scratch.plots.style import INK, MARKERS, PETROFF10, PlotError, as_array, darker, new_figure, styled
 
@@ -49,6 +50,7 @@ def lab_dots(panels, *, title, x_label, limits=None, chance=None, log=False, col
     first = grid[0, 0]
     if log:
         first.set_xscale("log")
+        first.xaxis.set_major_locator(LogLocator(10, numticks=6))
     if limits is not None:
         first.set_xlim(*limits)
     first.set_yticks(range(len(rows)), rows)
