@@ -6,6 +6,8 @@ A cell depends on its job alone and runs on one thread, so the numbers do not de
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
@@ -86,7 +88,8 @@ def _pool(jobs):
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))                       # inherited by the workers, read at their start
     try:
-        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_start_worker) as pool:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_start_worker,
+                                 initargs=(os.getpid(),)) as pool:
             yield pool
     finally:
         for name, value in before.items():
@@ -95,9 +98,14 @@ def _pool(jobs):
                 os.environ[name] = value
 
 
-def _start_worker():
-    """Ctrl-C ends a worker at once and without a word; cells that are finished are on disk."""
+def _start_worker(parent):
+    """Ctrl-C ends a worker at once and without a word, and none outlives its parent; finished cells are on disk."""
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _label(job):

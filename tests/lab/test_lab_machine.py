@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -206,3 +210,22 @@ def test_floats_are_kept_to_six_digits():
 
 def test_experiment_is_the_declaration(tiny):
     assert isinstance(load("counting", tiny), Experiment)
+
+
+def test_no_worker_outlives_its_parent(tiny, tmp_path):
+    """The parent is killed outright: its workers see that and end, whatever they are doing."""
+    script = ("import os, signal, time\nfrom k3_scratch.lab.runner import _pool\n"
+              "if __name__ == '__main__':\n    with _pool(1) as pool:\n        print(pool.submit(os.getpid).result(), "
+              "flush=True)\n        pool.submit(time.sleep, 600)\n        os.kill(os.getpid(), signal.SIGKILL)\n")
+    (tmp_path / "parent.py").write_text(script, encoding="utf-8")
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, tmp_path / "parent.py"], stdout=subprocess.PIPE, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": str(root)})
+    worker = int(done.stdout)
+    for _ in range(300):
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"worker {worker} still runs")
