@@ -2,7 +2,7 @@
 
 from k3_scratch.bench.peers import FOLDER
 from k3_scratch.bench.plan import FULL, QUICK
-from k3_scratch.bench.report failed_floors, missed_targets,
+from k3_scratch.bench.report import failed_floors, missed_targets, table, write_result
 from k3_scratch.bench.suite import MEASUREMENTS, chosen, run_suite
 
 
