@@ -1,8 +1,12 @@
 """One cell: a variant at a size with a seed. Its result is written the moment it is there, and found again later."""
 
+import ast
 import dataclasses
+import functools
 import hashlib
+import inspect
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -19,15 +23,35 @@ BUILD = Path("build/lab")
 
 
 def fingerprint(job):
-    """What decides a cell's numbers, as 16 hexadecimal digits: settings, seed and versions, but no prose."""
+    """What decides a cell's numbers, as 16 hexadecimal digits: settings, seed, versions and code, but no prose.
+
+    Code is that of the modules in which `measure`, the model and the task are written. A change of the layers below is
+    not seen: after one of those, `--force`.
+    """
     here = versions()
-    decides = {"measure": job.experiment.measure.__qualname__, "arguments": job.arguments, "task": describe(job.task),
+    code = {_code_of(part.__module__) for part in (job.experiment.measure, job.experiment.model, type(job.task))}
+    decides = {"measure": job.experiment.measure.__qualname__, "code": sorted(code), "arguments": job.arguments,
+               "task": describe(job.task),
                "lengths": {name: describe(task) for name, task in job.lengths.items()}, "steps": job.steps,
                "seed": job.seed, "versions": {name: here[name] for name in ("k3_scratch", "torch", "numpy", "machine")}}
     if job.task is not None:                                             # defaults that the arguments do not name
         decides |= {"recipe": repr(recipe_of(job.arguments, job.steps)), "model": repr(SMALL)}
     text = json.dumps(decides, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode("utf-8"), digest_size=8).hexdigest()
+
+
+@functools.cache
+def _code_of(module):
+    """A module's statements without docstrings, comments and `EXPERIMENT = ...`, as a short hash."""
+    if module == "builtins":
+        return ""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    tree.body = [node for node in tree.body if not (isinstance(node, ast.Assign) and "EXPERIMENT" in
+                                                    [getattr(target, "id", "") for target in node.targets])]
+    return hashlib.blake2b(ast.dump(tree).encode("utf-8"), digest_size=8).hexdigest()
 
 
 def cell_file(job, build=BUILD):

@@ -136,6 +136,20 @@ def test_fingerprints_see_settings_and_not_prose(tiny):
                                                                                                 lengths={})
 
 
+def test_fingerprints_see_the_code_of_the_measurement(tiny, tmp_path):
+    """Another constant in the file makes other cells; another question, comment or docstring does not."""
+    source, found = (tiny / "counting.py").read_text(encoding="utf-8"), []
+    changes = [("", ""), ("Which is higher?", "Which?"), ("normal(0, 0.01)", "normal(0, 0.02)"),
+               ("import os\n", "import os  # a remark\n"), ("The variant's height", "Height")]
+    for number, (old, new) in enumerate(changes):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / f"same{number}.py").write_text(source.replace(old, new).replace('"counting"', f'"same{number}"'),
+                                                encoding="utf-8")
+        found.append(fingerprint(jobs_of(load(f"same{number}", folder))[0]))
+    assert found[0] == found[1] == found[3] == found[4] != found[2]
+
+
 def test_names_that_look_alike_have_files_of_their_own(tiny, tmp_path):
     experiment, size = load("counting", tiny), Size("plain")
     files = {cell_file(Job(experiment, Variant(name, ""), size, 0), tmp_path) for name in ("a b", "a_b", "a/b", "a:b")}
