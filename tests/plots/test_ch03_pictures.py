@@ -1,4 +1,4 @@
-"""The pictures of chapter 03: they hold what they are given, nothing is clipped, and they refuse what they cannot draw."""
+"""The pictures of chapter 03 hold what they are given, are not clipped, and refuse what they cannot draw."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,8 @@ def test_chain_refuses(tokens, chunk):
 
 
 @pytest.mark.parametrize(("chunk", "within", "words"), [
-    (3, 13, "2 states carry them"), (7, 28, "there are none"), (1, 7, "6 states carry them"), (4, 16, "1 state carries")])
+    (3, 13, "2 states carry them"), (7, 28, "there are none"), (1, 7, "6 states carry them"),
+    (4, 16, "1 state carries")])
 def test_triangle(chunk, within, words):
     """The last chunk is shorter: 7 tokens in chunks of 3 are tiles of 3, 3 and 1."""
     figure = chunk_triangle(P, chunk)
