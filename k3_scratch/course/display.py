@@ -8,7 +8,6 @@ from pathlib import Path
 from k3_scratch.course.chapters import ROOT
 from k3_scratch.plots.style import save, to_bytes
 
-
 LARGE = 250_000              # bytes of a PNG from which on a notebook gets it with fewer colours
 
 
@@ -33,11 +32,13 @@ def show(figure, alt, *, name=None):
 
 
 def fewer_colours(png):
-    """The same picture with 256 colours: nobody sees it in a diagram, and it has a third of the bytes.  bytes -> bytes"""
-    from PIL import Image                              # comes with matplotlib
+    """The same picture with 256 colours: nobody sees it in a diagram; a third of the bytes.         bytes -> bytes"""
+    from PIL import Image  # comes with matplotlib
+
     smaller = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(smaller, "png", optimize=True)
+        few = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+        few.save(smaller, "png", optimize=True)
     return smaller.getvalue()
 
 

@@ -77,7 +77,7 @@ def _distance(point, start, end):
 
 
 def _box(sheet, x, y, letters, colour):
-    """A box with one tag an axis.                                                            -> {letter: x of its tag}"""
+    """A box with one tag an axis.                                                       -> {letter: x of its tag}"""
     sheet.frame(x, y, _width(letters), 4.2, face="#f4f6f8", edge=INK, line=1.2, order=4)
     places = {}
     for i, letter in enumerate(letters):

@@ -38,8 +38,8 @@ def parameter_square(parts, total, active, largest):
     square.add_artist(Rectangle((0, 0), side, side, facecolor="white", edgecolor=INK, linewidth=1.6))
     square.text(side / 2, side / 2, f"{100 * active / total:.1f} %", ha="center", va="center", fontsize=10,
                 fontweight="bold")
-    square.annotate("used for one token", (side, 0.6 * side), xytext=(side + 0.06, 0.6 * side), va="center", fontsize=10,
-                    arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9})
+    square.annotate("used for one token", (side, 0.6 * side), xytext=(side + 0.06, 0.6 * side), va="center",
+                    fontsize=10, arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9})
     axes = figure.add_axes((0.625, 0.03, 0.24, 0.94 * 0.90))
     _bars(axes, parts, active)
     figure.text(0.46, 0.945, f"Used for one token: {active / 1e9:.1f} billion (10⁹)", fontsize=12, fontweight="bold",

@@ -107,8 +107,9 @@ show(architecture(preset("kimi_k3"), "Kimi K3, the real one: 2.78 trillion param
 #
 # The miniature has been trained for some minutes on six kinds of small puzzles. Its numbers come with the course,
 # so we can ask it something right now. `encode` turns a text into its tokens, the bytes 0 to 255; four further
-# tokens are marks such as "end", which makes a **vocabulary** of 260. It writes **greedily**: it always takes the
-# token with the highest score, appends it, and goes on until it ends the line.
+# tokens are marks such as "end", which makes a **vocabulary** of 260. The
+# miniature writes **greedily**: it always takes the token with the highest score, appends it, and goes on until it
+# ends the line.
 
 # %%
 mini = pretrained("mini")
@@ -145,12 +146,12 @@ for length in (10, 100, 1000):
     with torch.no_grad():
         mini(torch.full((1, length), ord("a")), memory)           # read the letter a so many times
     kept = cache_bytes(small, length, bytes_per_value=4)
-    assert memory.nbytes() == kept.total                          # what is really there = what the formula says
+    assert memory.nbytes() == kept.total                          # what is there = what the formula says
     print(f"{length:38,d}  {kept.kda_state:14,d}  {kept.convolution:8,d}  {kept.mla:13,d}")
 print("\nreal K3, in MB (10^6 bytes)     tokens   states of KDA   filters   cache of MLA   plain attention")
 for length in (1_000, 100_000, 1_000_000):
     kept = cache_bytes(large, length)
-    row = [number / 1e6 for number in (kept.kda_state, kept.convolution, kept.mla, kept.total_all_mla_expanded)]
+    row = [size / 1e6 for size in (kept.kda_state, kept.convolution, kept.mla, kept.total_all_mla_expanded)]
     print(f"{length:38,d}  {row[0]:14,.0f}  {row[1]:8,.0f}  {row[2]:13,.0f}  {row[3]:16,.0f}")
 
 # %% tags=["remove"]
@@ -199,7 +200,7 @@ assert round(cache_bytes(large, 1_000_000).total_all_mla_expanded / 1e12, 1) == 
 # %% [markdown]
 # ## 4 · The letters
 #
-# An array has **axes**: a matrix has two, a batch of matrices three. Its **shape** says how long each axis is. In
+# An array has **axes**: a matrix has two, a stack of matrices three. Its **shape** says how long each axis is. In
 # this course an axis always has the same letter, in formulas, in code and in pictures:
 #
 # | letter | what is counted | miniature | K3 |
@@ -222,9 +223,11 @@ assert round(cache_bytes(large, 1_000_000).total_all_mla_expanded / 1e12, 1) == 
 # same as a row.
 
 # %% tags=["remove"]
-for config, sizes in ((small, (4, 16, 16, 64, 32, 32, 16, 64)), (large, (96, 128, 128, 7168, 512, 3584, 896, 3072))):
+for config, sizes in ((small, (4, 16, 16, 64, 32, 32, 16, 64)),
+                      (large, (96, 128, 128, 7168, 512, 3584, 896, 3072))):
     assert sizes == (config.num_heads, config.kda_key_dim, config.kda_value_dim, config.hidden_size,
-                     config.kv_lora_rank, config.moe_latent_size, config.num_experts, config.moe_intermediate_size)
+                     config.kv_lora_rank, config.moe_latent_size, config.num_experts,
+                     config.moe_intermediate_size)
 assert round(count_parameters(small).total / 1e3) == 498
 assert [-(-config.num_layers // config.attn_res_block_size) + 1 for config in (small, large)] == [3, 9]
 
@@ -272,9 +275,9 @@ def scores_by_loops(q, k):
 rng = np.random.default_rng(0)
 q, k = rng.normal(size=(3, 4)), rng.normal(size=(5, 4))
 assert np.allclose(np.einsum("tk,sk->ts", q, k), scores_by_loops(q, k))  # einsum = the loops
-assert np.allclose(np.einsum("tk,sk->ts", q, k), q @ k.T)         # = a matrix product with the second one turned
+assert np.allclose(np.einsum("tk,sk->ts", q, k), q @ k.T)         # = a product with the second one turned
 assert np.allclose(np.einsum("tk->t", q), q.sum(axis=1))          # one factor: a plain sum over an axis
-print("three loops, one einsum and one matrix product: the same", np.einsum("tk,sk->ts", q, k).shape, "numbers")
+print("three loops, one einsum, one matrix product: the same", np.einsum("tk,sk->ts", q, k).shape, "numbers")
 
 # %% [markdown]
 # Two axes that happen to be equally long still need two letters: in "tk,sk->ts" the token that looks is $t$ and the
@@ -389,10 +392,10 @@ def largest_share(K, scale, seed, queries=200, keys=64):
 WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 without = np.array([[largest_share(K, 1.0, seed) for K in WIDTHS] for seed in range(10)])
 scaled = np.array([[largest_share(K, K ** -0.5, seed) for K in WIDTHS] for seed in range(10)])
-show(seed_curves(WIDTHS, {"no scale": without, "K ** -0.5": scaled}, title="Why the scores are scaled", log=True,
-                 ticks=WIDTHS, x_label="channels K", y_label="largest of 64 shares", limits=(0, 1.02),
-                 marks={"a head of K3": 128}),
-     "The largest of 64 attention shares against the width of a head: without the scale it rises to nearly one",
+show(seed_curves(WIDTHS, {"no scale": without, "K ** -0.5": scaled}, title="Why the scores are scaled",
+                 log=True, ticks=WIDTHS, x_label="channels K", y_label="largest of 64 shares",
+                 limits=(0, 1.02), marks={"a head of K3": 128}),
+     "The largest of 64 attention shares against the width of a head: without the scale it nears one",
      name="00_scale")
 
 # %% tags=["remove"]
@@ -465,7 +468,8 @@ print("NumPy, torch and the package give the same outputs", o.shape)
 
 # %%
 NAMES = {"embed_tokens": "embedding", "self_attention_res": "mix", "self_attn": "", "mlp_res": "mix",
-         "mlp": "dense FFN", "block_sparse_moe": "MoE", "output_attn_res": "mix", "norm": "norm", "lm_head": "head"}
+         "mlp": "dense FFN", "block_sparse_moe": "MoE", "output_attn_res": "mix",
+         "norm": "norm", "lm_head": "head"}
 
 
 def walk(model, text):
@@ -533,15 +537,15 @@ assert (WAY[8][1], WAY[-1][2]) == (large.num_experts_per_token, large.vocab_size
 # %% [markdown]
 # Look at the two long bars: the work is done inside KDA, where 96 heads have 128 channels each, and inside the 16
 # chosen experts; between the parts a token is always one vector of 7,168 numbers. With $T$ tokens in $B$ texts all
-# shapes get `B, T` in front. Beside its vectors, a KDA layer has a state of $[B, H, K, V]$, here 96 matrices of 128
-# × 128. An MLA layer makes queries `[B, T, H, 192]`, keeps `[B, T, 512]` and `[B, T, 64]`, and has weights `[B, H,
-# T, T]`.
+# shapes get `B, T` in front. Beside its vectors, a KDA layer has a state of $[B, H, K, V]$, here 96 matrices of
+# 128 × 128. An MLA layer makes queries `[B, T, H, 192]`, keeps `[B, T, 512]` and `[B, T, 64]`, and has weights
+# `[B, H, T, T]`.
 
 # %% [markdown]
 # ## 8 · All parameters, counted by hand
 #
 # A **parameter** is a number that training has set. Nearly all of them sit in matrices: a matrix that turns $a$
-# numbers into $b$ numbers has $a\,b$ of them. There are no other ones but a few vectors, so counting K3 is
+# numbers into $b$ numbers has $a\,b$ of them. The rest are a few short vectors, so counting K3 is
 # multiplication and addition, nothing more. K3 adds no constants after its products (no *biases*), but for two
 # small vectors that are named below.
 #
@@ -561,14 +565,14 @@ print(f"embedding {embedding:,}    dense FFN {dense:,}")
 # 1, from left to right):
 
 # %%
-mla = (D * 1536 + 1536                                            # W_qa to 1,536 numbers, and the weights of a norm
-       + 1536 * H * (128 + 64)                                    # W_qb: to a query of 192 numbers in each head
-       + D * (512 + 64) + 512                                     # W_kva: what is cached, and a norm on the 512
+mla = (D * 1536 + 1536                                            # W_qa to 1,536 numbers, weights of a norm
+       + 1536 * H * (128 + 64)                                    # W_qb: a query of 192 numbers in each head
+       + D * (512 + 64) + 512                                     # W_kva: what is cached, a norm on the 512
        + 512 * H * (128 + 128)                                    # W_kvb: a key and a value for each head
        + D * H * 128                                              # W_g: the output gate
        + H * 128 * D)                                             # W_o: from all heads back to D
 print(f"one MLA layer {mla:,}")
-count = count_parameters(large)                                   # the package's count, from the configuration
+count = count_parameters(large)                                   # the package's count
 assert embedding == count.modules["embedding"].each               # by hand = the package
 assert dense == count.modules["dense_ffn"].each and mla == count.modules["mla"].each  # the same for these two
 
@@ -638,7 +642,7 @@ assert kda == count.modules["kda"].each                           # line by line
 # Write one line for each of the four items. Which of them is there 896 times?
 
 # %% id="0.4" minutes=10 difficulty=2
-D, L, F_inner = 7168, 3584, 3072
+D, L, F_inner = 7168, 3584, 3072                                  # F alone is a module of torch here
 # BEGIN SOLUTION
 experts = 896 * 3 * L * F_inner
 router = D * 896 + 896
@@ -658,7 +662,8 @@ shared = 3 * D * 6144                                             # two shared e
 moe = E * expert + router + latent + shared
 print(f"one expert {expert:,}    one MoE {moe:,}")
 assert expert == count.modules["routed_experts"].each             # by hand = the package, part by part
-assert [router, latent, shared] == [count.modules[part].each for part in ("router", "latent", "shared_experts")]
+by_package = [count.modules[part].each for part in ("router", "latent", "shared_experts")]
+assert [router, latent, shared] == by_package                     # the same for the other three
 
 # %% [markdown]
 # What is left is small: before each of the two sublayers of a layer a norm ($D$ weights) and a mix over depth,
@@ -668,7 +673,8 @@ assert [router, latent, shared] == [count.modules[part].each for part in ("route
 
 # %%
 head = D * VOCABULARY
-layers = 69 * kda + 24 * mla + dense + 92 * moe + 93 * 2 * (D + 2 * D)  # 2 sublayers: norm, query, norm of the mix
+layers = 69 * kda + 24 * mla + dense + 92 * moe
+layers = layers + 93 * 2 * (D + 2 * D)                            # a sublayer: norm; query, norm of the mix
 total = embedding + layers + 2 * D + D + head                     # the last mix and the last norm
 print(f"{total:,}")
 assert total == 2_779_484_476_000 == count.total                  # by hand = the package
@@ -806,7 +812,7 @@ projector = 4096 * 4096 + 4096 * D + D
 assert [encoder, projector] == list(vision_parameters(large).values())  # by hand = the package
 
 routed = 92 * E * expert
-in_float32 = 69 * (3 * 4 * P + P + H + 128) + 92 * E              # filters, bias, A, norm of KDA; selection biases
+in_float32 = 69 * (3 * 4 * P + P + H + 128) + 92 * E              # KDA: filters, bias, A, norm; MoE: bias
 in_bfloat16 = total + encoder + projector - routed - in_float32
 padding = 69 * (128 - H)                                          # A is filled up to 128 numbers, with zeros
 parts = {"routed experts, 4.25 bits": routed // 32 * 17, "bfloat16": 2 * in_bfloat16,
@@ -877,7 +883,8 @@ assert round(100 * active2 / total2, 1) == 6.3
 
 # %% tags=["remove"]
 linear = preset("kimi_linear_48b")
-for config, (kdas, mlas, width, heads, channels, experts_, chosen, shared_, at_width, block, words, all_, used) in {
+for config, (kdas, mlas, width, heads, channels, experts_, chosen, shared_, at_width, block, words, all_,
+             used) in {
         small: (3, 1, 64, 4, 16, 16, 2, 1, 32, 2, 260, 497_804, 223_116),
         linear: (20, 7, 2304, 32, 128, 256, 8, 1, 2304, None, 163_840, 49_122_681_728, 3_106_972_544),
         large: (69, 24, 7168, 96, 128, 896, 16, 2, 3584, 12, 163_840, total, active)}.items():

@@ -139,7 +139,8 @@ LAYER = Exercise(
     mistakes=(
         Mistake("You counted 56 heads: K3 has 96; 7168 / 128 = 56 is the width D in heads, which says nothing.",
                 count_parameters(K3.replace(num_heads=56)).modules["kda"].each),
-        Mistake("One matrix of P times D is missing: q, k, v, the output gate and the way back are five of them.", KDA - P * D),
+        Mistake("One matrix of P times D is missing: q, k, v, the output gate and the way back are five of them.",
+                KDA - P * D),
         Mistake("The output gate goes through 128 channels: that is Kimi Linear; in K3 it is one full matrix.",
                 KDA - P * D + 128 * (D + P)),
         Mistake("The decay has a full matrix: it goes through 128 channels, 128 D + 128 P numbers.",
@@ -169,12 +170,13 @@ MIXTURE = Exercise(
 
 ACTIVE = Exercise(
     "0.5", "the parameters that one token uses", COUNT.active,
-    "All parts of all layers, but 16 experts in place of 896 in each of the 92 MoE, and the head without the embedding.",
+    "All parts of all layers, but 16 experts in place of 896 in each of the 92 MoE; the head, not the embedding.",
     tolerance=0.0,
     mistakes=(
         Mistake("The embedding is counted: a token looks up one of its rows and multiplies with none of it.",
                 active_with_embedding(K3)),
-        Mistake("Layer 0 is counted as MoE: its FFN is dense, so there are 92 MoE and not 93.", _active(first_k_dense=0)),
+        Mistake("Layer 0 is counted as MoE: its FFN is dense, so there are 92 MoE and not 93.",
+                _active(first_k_dense=0)),
         Mistake("You counted 56 heads in place of 96: D / 128 is not the number of heads.", _active(num_heads=56)),
         Mistake("The shared experts are forgotten: every token uses them.", _active(num_shared_experts=0)),
         Mistake("The ways down and up are counted for each chosen expert: there is one of each in a layer.",
