@@ -1,7 +1,7 @@
 """Curves that turn a number z into a log-decay g, and what they mean as half-lives."""
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from k3_scratch.plots.decay_spectrum import half_life
 from k3_scratch.plots.style import (
@@ -47,12 +47,13 @@ def decay_gates(z, curves, bound):
     left.annotate(f"bound {bound:g}".replace("-", "−"), (z[0], bound), xytext=(2, 4), textcoords="offset points",
                   fontsize=9)
     right.set_yscale("log")
-    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.9g}"))
     right.yaxis.set_minor_formatter(NullFormatter())
     for axes, title, words in ((left, "log-decay", "g, nats a token"), (right, "half-life", "tokens")):
         axes.set_title(title)
         axes.set_ylabel(words)
         axes.set_xlabel("z")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=9, steps=[1, 2, 5, 10]))
         axes.grid(True, axis="y")
         axes.margins(x=0.01)
     figure.get_layout_engine().execute(figure)

@@ -3,10 +3,13 @@
 import base64
 import hashlib
 import html
+import io
 
-from k3_scratch.plots.style import PlotError, to_bytes
+from k3_scratch.plots.style import PlotError, settings
 
-PAGE = """<div id="{name}" style="background:#fff;color:#22262b;border:1px solid #c9ced3;padding:8px;max-width:{wide}px">
+DPI = 110                # less than for single pictures: all frames lie in the notebook
+LOOK = "background:#fff;color:#22262b;border:1px solid #c9ced3;padding:8px"
+PAGE = """<div id="{name}" style="{look};max-width:{wide}px">
 <label style="display:flex;gap:10px;align-items:center"><span>{caption}</span>
 <input type="range" min="0" max="{last}" value="0" style="flex:1" aria-label="{caption}"></label>
 {frames}
@@ -42,12 +45,21 @@ def frame_slider(figures, alts, caption):
     if len(figures) < 2 or len(alts) != len(figures):
         raise PlotError(f"frame_slider: figures and alts must be two or more, as many of the one as of the other, "
                         f"but {len(figures)} and {len(alts)} came")
-    pictures = [to_bytes(figure) for figure in figures]
+    pictures = [_small(figure) for figure in figures]
     name = "frames-" + hashlib.sha256(b"".join(pictures)).hexdigest()[:12]
     wide = round(max(figure.get_size_inches()[0] for figure in figures) * 96)
     frames = "\n".join(
         f'<img alt="{html.escape(alt)}" style="display:{"none" if i else "block"};width:100%" '
         f'src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
         for i, (picture, alt) in enumerate(zip(pictures, alts, strict=True)))
-    page = PAGE.format(name=name, wide=wide + 18, last=len(figures) - 1, caption=html.escape(caption), frames=frames)
+    page = PAGE.format(name=name, look=LOOK, wide=wide + 18, last=len(figures) - 1, caption=html.escape(caption),
+                       frames=frames)
     return FrameSlider(page, f"{caption}: {len(figures)} pictures, see the static one")
+
+
+def _small(figure):
+    """The picture as the bytes of a PNG of fewer dots."""
+    stream = io.BytesIO()
+    with settings():
+        figure.savefig(stream, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
+    return stream.getvalue()

@@ -1,4 +1,4 @@
-"""What pictures of a small memory are put together from: a matrix with its numbers, and bars for what each row keeps."""
+"""What pictures of a small memory are made of: a matrix with its numbers, and bars for what each row keeps."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The film strip of a memory that forgets: token by token, what is kept, recalled, erased, written, and what results."""
+"""The film strip of a memory that forgets: token by token, what is kept, recalled, erased, written."""
 
 import numpy as np
 

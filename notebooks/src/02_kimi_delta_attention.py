@@ -148,7 +148,7 @@ check("2.1", my_half_life)
 
 # %%
 def story(seed, decay, K=32, old=8, passing=256, gone=128):
-    """Share of old facts found, of the 4 newest found, and of those long gone answered with "nothing".   -> [3]"""
+    """Shares: old facts found, the 4 newest found, those long gone answered with "nothing".   -> [3]"""
     rng = np.random.default_rng(seed)
     keys = np.zeros((old + passing, K))
     keys[:old, :K // 2] = l2_norm(rng.normal(size=(old, K // 2)))
@@ -163,20 +163,20 @@ def story(seed, decay, K=32, old=8, passing=256, gone=128):
     return right[:old].mean(), right[-4:].mean(), 1 - answered[old:old + gone].mean()
 
 
-HALF_LIVES = np.array([3, 7, 14, 30, 70, 200, 1000])
+HALF_LIVES = np.array([3, 7, 14, 30, 70, 200, 450, 1000])
 shares = 0.5 ** (1 / HALF_LIVES)                                  # alpha of one token
 one = np.array([[story(seed, np.full(32, a)) for a in shares] for seed in range(10)])  # [seeds, n, 3]
 own = np.array([[story(seed, np.where(np.arange(32) < 16, 1, a)) for a in shares] for seed in range(10)])
 never = np.array([story(seed, np.ones(32)) for seed in range(10)])  # [seeds, 3]
-assert np.allclose(one[:, :, 1:], own[:, :, 1:])                  # the passing facts do not notice the difference
+assert np.allclose(one[:, :, 1:], own[:, :, 1:])                  # the passing facts notice no difference
 
 # %%
-show(seed_curves(HALF_LIVES, {"old facts found, one decay": one[:, :, 0], "old facts found, own decay": own[:, :, 0],
-                              "newest found (both)": own[:, :, 1], "gone: \"nothing\" (both)": own[:, :, 2]},
-                 title="Keep some, forget some", x_label="half-life of the passing facts, tokens",
-                 y_label="share", limits=(-0.03, 1.04), log=True, ticks=HALF_LIVES),
-     "Four shares against the half-life: with one decay the old facts are lost up to 70 tokens, with a decay of "
-     "their own they are kept at every half-life; what is gone is answered with nothing only for short half-lives",
+curves = {"old facts found, one decay": one[:, :, 0], "old facts found, own decay": own[:, :, 0],
+          "newest found (both)": own[:, :, 1], "gone: \"nothing\" (both)": own[:, :, 2]}
+show(seed_curves(HALF_LIVES, curves, title="Keep some, forget some", y_label="share", log=True,
+                 x_label="half-life of the passing facts, tokens", limits=(-0.03, 1.04), ticks=HALF_LIVES),
+     "Four shares against the half-life: with one decay the old facts are lost up to 200 tokens, with a "
+     "decay of their own they are always kept; what is gone is answered with nothing if half-lives are short",
      name="02_keep_some")
 
 # %% [markdown]
@@ -187,14 +187,14 @@ show(seed_curves(HALF_LIVES, {"old facts found, one decay": one[:, :, 0], "old f
 # %%
 print("                           old facts  newest  gone: nothing")
 for name, row in (("never forgets", never), ("one decay, half-life 14", one[:, 2]),
-                  ("one decay, half-life 1000", one[:, 6]), ("own decay, half-life 14", own[:, 2])):
+                  ("one decay, half-life 1000", one[:, -1]), ("own decay, half-life 14", own[:, 2])):
     print(f"{name:27s}  {row[:, 0].mean():.2f}     {row[:, 1].mean():.2f}      {row[:, 2].mean():.2f}")
 
 # %% tags=["remove"]
 assert np.allclose(one[:, :4, 0], 0)
 assert own[:, :, 0].mean() > 0.85 and own[:, 2, 2].mean() > 0.85 and own[:, 2, 1].mean() > 0.97
 assert never[:, 0].mean() > 0.85 and never[:, 1].mean() == 1 and never[:, 2].mean() < 0.5
-assert one[:, 6, 0].mean() > 0.8 and one[:, 6, 2].mean() < 0.6
+assert one[:, -1, 0].mean() > 0.8 and one[:, -1, 2].mean() < 0.6 and one[:, 5, 0].mean() < 0.1
 
 # %% [markdown]
 # Read the table by rows (measured here). A memory that never forgets answers more than half of the questions about
@@ -333,14 +333,14 @@ print("the loop above and the reference of the course give the same outputs and 
 # %%
 KEYS = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8], [0.0, 0.0, 1.0], [0.6, 0.0, 0.8]])
 VALUES = np.array([[2.0, 1.0], [5.0, -5.0], [0.0, 3.0], [0.0, 2.0]])
-DECAY = np.array([[1.0, 0.8, 0.5], [1.0, 0.8, 0.5], [1.0, 0.5, 0.5], [1.0, 0.8, 0.5]])  # alpha, not its logarithm
+DECAY = np.array([[1.0, 0.8, 0.5], [1.0, 0.8, 0.5], [1.0, 0.5, 0.5], [1.0, 0.8, 0.5]])  # alpha, not g
 BETA = np.array([1.0, 1.0, 1.0, 0.5])
-QUERY = np.array([1.0, 0.0, 0.0])                                 # after each token: what is under the first key?
+QUERY = np.array([1.0, 0.0, 0.0])                                 # asked after each token: the first key
 read, states = kda(np.tile(QUERY, (4, 1)), KEYS, VALUES, np.log(DECAY), BETA, scale=1.0)
 titles = ["a fact to keep", "a passing remark", "near the remark", "between two rows"]
 show(state_film(states, KEYS, VALUES, DECAY, BETA, titles=titles),
-     "Four tokens in columns: the faded memory with bars of decay, what is recalled, what is erased, the value, "
-     "what is written, and the memory afterwards", name="02_film_strip")
+     "Four tokens in columns: the faded memory with bars of decay, what is recalled, what is erased, the "
+     "value, what is written, and the memory afterwards", name="02_film_strip")
 
 # %% tags=["remove"]
 assert np.allclose(states[3], [[2, 1], [1.5, -1.5], [0, 3]])
@@ -353,7 +353,7 @@ assert np.allclose(read, [[2, 1], [2, 1], [2, 1], [1.64, 1.06]])
 # In the fourth column half of what is recalled, (1.2, 1.8), is erased from both rows that the key touches, also from
 # the fact to keep: it now reads (1.64, 1.06). Keys that are not at right angles disturb each other, as in chapter 01.
 #
-# The same in slow motion, four steps a token. Move the slider (it works without a kernel; where it does not move, the
+# The last three tokens in slow motion, four steps each. Move the slider (it needs no kernel; where it does not move, the
 # strip above shows the same):
 
 # %%
@@ -364,19 +364,19 @@ def slow_motion(t, limit=5.0):
     erased = faded - BETA[t] * np.outer(k, recalled)
     word = f"token {t + 1} of 4, "
     return [
-        memory_step(start, faded, word + "step 1: forget", r"$S \leftarrow \mathrm{diag}(\alpha)\,S$", kept=DECAY[t],
-                    limit=limit),
-        memory_step(faded, erased, word + "step 2: erase", r"$S \leftarrow S - \beta\,k\,(S^{\top}k)^{\top}$", column=k,
-                    row=-BETA[t] * recalled, names=("$k$", r"$-\beta\,S^{\top}k$"), limit=limit),
-        memory_step(erased, states[t + 1], word + "step 3: write", r"$S \leftarrow S + \beta\,k\,v^{\top}$", column=k,
-                    row=BETA[t] * VALUES[t], names=("$k$", r"$\beta\,v$"), limit=limit),
+        memory_step(start, faded, word + "step 1: forget", r"$S \leftarrow \mathrm{diag}(\alpha)\,S$",
+                    kept=DECAY[t], limit=limit),
+        memory_step(faded, erased, word + "step 2: erase", r"$S \leftarrow S - \beta\,k\,(S^{\top}k)^{\top}$",
+                    column=k, row=-BETA[t] * recalled, names=("$k$", r"$-\beta\,S^{\top}k$"), limit=limit),
+        memory_step(erased, states[t + 1], word + "step 3: write", r"$S \leftarrow S + \beta\,k\,v^{\top}$",
+                    column=k, row=BETA[t] * VALUES[t], names=("$k$", r"$\beta\,v$"), limit=limit),
         memory_step(states[t + 1], read[t], word + "step 4: read", r"$o = S^{\top} q$", column=QUERY,
                     names=("$q$", ""), limit=limit)]
 
 
 words = ("the rows fade", "what is recalled is erased", "the value is written", "the query reads")
-frame_slider([frame for t in range(4) for frame in slow_motion(t)],
-             [f"token {t + 1}: {word}" for t in range(4) for word in words], "step")
+frame_slider([frame for t in (1, 2, 3) for frame in slow_motion(t)],
+             [f"token {t + 1}: {word}" for t in (1, 2, 3) for word in words], "step")
 
 # %% [markdown]
 # ## 5 · Why forget before the error is taken?
@@ -402,7 +402,7 @@ frame_slider([frame for t in range(4) for frame in slow_motion(t)],
 clear = np.log(1e-30) * np.ones((1, 5))                           # as good as alpha = 0 in every channel
 start = rng.normal(size=(5, 4))                                   # some old memory
 o_clear, S_clear = kda_step(start[None], q[:1], k[:1], v[:1], clear, np.ones((1,)))
-assert np.allclose(S_clear[0], np.outer(k[0], v[0]))              # the past is gone, the token's own pair is there
+assert np.allclose(S_clear[0], np.outer(k[0], v[0]))              # the past is gone, its own pair is there
 print("a token that clears everything is remembered itself: largest number", np.abs(S_clear).max().round(3))
 
 # %% [markdown]
@@ -456,9 +456,10 @@ for i, fault in enumerate(FAULTS):
 
 # %% tags=["remove"]
 mean = {name: dict(zip(FAULTS, e.mean(axis=1), strict=True)) for name, e in wrong.items()}
-assert mean["strong"]["no erase"] < 0.1 and mean["gentle"]["no erase"] > 0.5 and mean["same key"]["no erase"] > 2
-assert mean["gentle"]["error from the undecayed state"] < 0.05 < 0.12 < mean["strong"]["error from the undecayed state"]
-assert 0.7 < mean["strong"]["decay after the write"] and mean["gentle"]["decay after the write"] < 0.1
+assert mean["strong"]["no erase"] < 0.1 and mean["gentle"]["no erase"] > 0.5
+assert mean["same key"]["no erase"] > 2
+assert mean["gentle"][FAULTS[1]] < 0.05 < 0.12 < mean["strong"][FAULTS[1]]
+assert mean["strong"]["decay after the write"] > 0.7 and mean["gentle"]["decay after the write"] < 0.1
 assert max(mean["gentle"][f] for f in ("decay after the write", "error from the undecayed state",
                                        "one decay a head", "decay on the value axis")) < 0.1
 
@@ -476,8 +477,8 @@ assert max(mean["gentle"][f] for f in ("decay after the write", "error from the 
 
 # %%
 show(kda_layer(preset("kimi_k3")),
-     "The KDA layer: six paths from x; q, k, v pass matrix, convolution and SiLU; decay and beta pass gates; all "
-     "meet in the state; head norm, output gate and a last matrix follow", name="02_layer")
+     "The KDA layer: six paths from x; q, k, v pass matrix, convolution and SiLU; decay and beta pass gates; "
+     "all meet in the state; head norm, output gate and a last matrix follow", name="02_layer")
 
 # %% [markdown]
 # Look at the six paths from the left to the right: query, key, value, decay, write strength, output gate. We begin with
@@ -508,13 +509,15 @@ def gate_curve(gate, A):
     return gate(z[:, None, None], np.array([A]))[:, 0, 0]         # [T, H, K] with H = K = 1 -> [T]
 
 
-curves = {"K3, A = 0": gate_curve(bounded_decay, 0.0), "K3, A = log 2": gate_curve(bounded_decay, np.log(2.0)),
+curves = {"K3, A = 0": gate_curve(bounded_decay, 0.0),
+          "K3, A = log 2": gate_curve(bounded_decay, np.log(2.0)),
           "softplus, A = 0": gate_curve(softplus_decay, 0.0),
           "softplus, clamped": np.maximum(gate_curve(softplus_decay, 0.0), -5)}
 show(decay_gates(z, curves, -5),
-     "Left, log-decay against z: the bounded gates flatten towards -5, softplus falls on, its clamped version has a "
-     "corner; right, the same as half-lives", name="02_gates")
-assert np.allclose(bounded_decay(np.array([[[0.0, 1.0]]]), np.log([2.0])), [[[-2.5, -4.403985]]])  # case for paper
+     "Left, log-decay against z: the bounded gates flatten towards -5, softplus falls on, its clamped "
+     "version has a corner; right, the same as half-lives", name="02_gates")
+at_0_and_1 = bounded_decay(np.array([[[0.0, 1.0]]]), np.log([2.0]))
+assert np.allclose(at_0_and_1, [[[-2.5, -4.403985]]])             # -5 / 2 and -5 / (1 + e^-2)
 
 # %% [markdown]
 # Look at the right end of the left panel: K3's gate flattens towards −5, softplus goes on falling, and the clamped
@@ -535,7 +538,8 @@ assert np.allclose(bounded_decay(np.array([[[0.0, 1.0]]]), np.log([2.0])), [[[-2
 
 # %% tags=["remove"]
 start_g = 5 * (1 - np.exp(-np.array([1e-3, 1e-1])))
-assert np.allclose(start_g, [0.005, 0.476], atol=1e-3) and np.allclose(np.log(2) / start_g, [138.7, 1.457], atol=0.05)
+assert np.allclose(start_g, [0.005, 0.476], atol=1e-3)
+assert np.allclose(np.log(2) / start_g, [138.7, 1.457], atol=0.05)
 inverse = np.log(np.expm1(np.array([1e-3, 1e-1])))                # inverse softplus
 assert np.allclose(sigmoid(inverse), 1 - np.exp(-np.array([1e-3, 1e-1])))
 assert (7168 * 128 + 128 * 12288, 7168 * 12288) == (2_490_368, 88_080_384)
@@ -592,7 +596,7 @@ for t in range(10):
     y[t] = np.sum(weight.T * seen, axis=0)                        # tap j meets row j
     tail = seen[1:]
 assert np.allclose(y, whole) and np.allclose(tail, tail_whole)    # token by token = all at once
-assert np.allclose(whole[:, 0], np.convolve(x[:, 0], weight[0, ::-1])[:10])  # np.convolve wants the taps reversed
+assert np.allclose(whole[:, 0], np.convolve(x[:, 0], weight[0, ::-1])[:10])  # np.convolve: taps reversed
 print("ten tokens one by one with a tail, and all at once: the same")
 
 # %% [markdown]
@@ -641,7 +645,8 @@ check("2.5", my_short_convolution)
 # %%
 o1, weight1 = np.array([3.0, -4.0, 12.0, 0.0]), np.ones(4)
 print("gate .1 after the norm: ", (0.1 * rms_norm(o1, weight1)).round(3))
-print("gate .1 before the norm:", rms_norm(0.1 * o1, weight1).round(3), " no gate:", rms_norm(o1, weight1).round(3))
+print("gate .1 before the norm:", rms_norm(0.1 * o1, weight1).round(3))
+print("no gate at all:         ", rms_norm(o1, weight1).round(3))
 
 # %% tags=["remove"]
 assert np.allclose(rms_norm(0.1 * o1, weight1), rms_norm(o1, weight1), atol=1e-3)
@@ -684,7 +689,7 @@ def kda_layer_forward(x, w, H, K, V):
     z = x @ w["f_a_proj.weight"].T @ w["f_b_proj.weight"].T + w["dt_bias"]
     g = bounded_decay(z.reshape(T, H, K), w["A_log"])             # [T, H, K]
     beta = sigmoid(x @ w["b_proj.weight"].T)                      # [T, H]
-    o = np.stack([kda(q[:, h], k[:, h], v[:, h], g[:, h], beta[:, h])[0] for h in range(H)], axis=1)  # [T, H, V]
+    o = np.stack([kda(q[:, h], k[:, h], v[:, h], g[:, h], beta[:, h])[0] for h in range(H)], axis=1)
     gate = sigmoid(x @ w["g_proj.weight"].T).reshape(T, H, V)
     y = rms_norm(o, w["o_norm.weight"]) * gate                    # norm first, then gate
     return y.reshape(T, H * V) @ w["o_proj.weight"].T             # [T, H V] -> [T, D]
@@ -705,9 +710,9 @@ weights = {name: weight.detach().numpy() for name, weight in layer.named_paramet
 x = np.random.default_rng(8).normal(size=(21, config.hidden_size))
 ours = kda_layer_forward(x, weights, config.num_heads, config.kda_key_dim, config.kda_value_dim)
 theirs = layer(torch.tensor(x)[None])[0].detach().numpy()
-assert np.allclose(ours, theirs, atol=1e-10)                      # NumPy by hand = torch layer, the same weights
+assert np.allclose(ours, theirs, atol=1e-10)                      # NumPy by hand = torch, same weights
 print("sizes (D, H, K, V):", config.hidden_size, config.num_heads, config.kda_key_dim, config.kda_value_dim)
-print("largest difference of any output:", f"{np.abs(ours - theirs).max():.0e}", "of", np.abs(theirs).max().round(2))
+print(f"largest difference {np.abs(ours - theirs).max():.0e}, largest output {np.abs(theirs).max():.2f}")
 
 # %% [markdown]
 # The torch layer does not loop over tokens: it works in chunks, the subject of [chapter 03](03_chunks.ipynb). The
@@ -728,12 +733,12 @@ print("largest difference of any output:", f"{np.abs(ours - theirs).max():.0e}",
 # missing is the softmax: the weights may be negative and need not sum to one. And the triangle is never stored. Still,
 # one can see it, with a small trick: feed unit vectors as values, $v_s = e_s$; then $o_t$ *is* the row $w_{t\cdot}$.
 #
-# Six tokens that speak of Mo, Su or Di (toy): Su's key is near to Mo's, Di's is at a right angle to both; $\beta = .8$;
-# in KDA the three channels keep all, .7 and .5; queries are the keys.
+# Six tokens that speak of Mo, Su or Di (toy): Su's key is near to Mo's, Di's points partly away from Su's;
+# $\beta = .8$; in KDA the three channels keep all, .7 and .5; queries are the keys.
 
 # %%
 NAMES = ["Mo", "Su", "Mo", "Di", "Su", "Mo"]
-KEY_OF = {"Mo": [1.0, 0.0, 0.0], "Su": [0.6, 0.8, 0.0], "Di": [0.0, 0.0, 1.0]}
+KEY_OF = {"Mo": [1.0, 0.0, 0.0], "Su": [0.6, 0.8, 0.0], "Di": [0.0, -0.6, 0.8]}
 k = np.array([KEY_OF[name] for name in NAMES])                    # [6, K]
 beta, unit_values = np.full(6, 0.8), np.eye(6)                    # [6], [6 tokens, V = 6]
 g_channels = np.log(np.tile([1.0, 0.7, 0.5], (6, 1)))             # [6, K]
@@ -742,18 +747,18 @@ weights = {"only adds": faulty_kda(k, k, unit_values, 0 * g_one, beta, "no erase
            "adds, one decay": faulty_kda(k, k, unit_values, g_one, beta, "no erase"),
            "KDA": kda(k, k, unit_values, g_channels, beta, scale=1.0)[0]}
 show(token_weights(weights, NAMES),
-     "Three triangles of weights of six tokens: adding weighs all with the same key alike, one decay fades with the "
-     "distance, KDA has replaced older entries of the same key", name="02_weights")
+     "Three triangles of weights of six tokens: adding weighs all with the same key alike, one decay fades "
+     "with the distance, KDA has replaced older entries of the same key", name="02_weights")
 
 # %% tags=["remove"]
 assert np.allclose(weights["only adds"][5], [0.8, 0.48, 0.8, 0, 0.48, 0.8])
-assert weights["KDA"].min() < 0 and np.allclose(np.diag(weights["KDA"]), 0.8)
+assert all(w[3, 1] < -0.02 for w in weights.values()) and np.allclose(np.diag(weights["KDA"]), 0.8)
 assert abs(weights["KDA"][5, 2]) < 0.15 and weights["KDA"][2, 0] < 0.2
 
 # %% [markdown]
 # Look along the last rows, the second time Mo is mentioned again: adding gives all three mentions of Mo the same
 # weight; one decay prefers the newer ones whatever they are about; in KDA the newest has nearly all of it, because each
-# mention *replaced* the one before, and one weight is even negative.
+# mention *replaced* the one before. Blue weights are negative, in all three: where the keys of Su and Di meet.
 
 # %% [markdown]
 # ### Does the mask carry the decay?
@@ -786,8 +791,8 @@ g_one = np.repeat(g.mean(axis=1, keepdims=True), 4, axis=1)       # one decay fo
 mask = np.tril(np.ones((12, 12)))                                 # who may look at whom
 in_the_mask = (q @ k.T) * mask * np.exp(running_difference(g_one)[:, :, 0]) * beta
 in_the_sum = np.einsum("tc,sc,tsc->ts", q, k, np.exp(running_difference(g))) * mask * beta
-assert np.allclose(in_the_mask @ v, faulty_kda(q, k, v, g_one, beta, "no erase"))  # one decay fits into the mask
-assert np.allclose(in_the_sum @ v, faulty_kda(q, k, v, g, beta, "no erase"))       # decay by channel: into the sum
+assert np.allclose(in_the_mask @ v, faulty_kda(q, k, v, g_one, beta, "no erase"))  # fits into the mask
+assert np.allclose(in_the_sum @ v, faulty_kda(q, k, v, g, beta, "no erase"))  # belongs into the sum
 misfit = np.abs(in_the_mask @ v - in_the_sum @ v).max()
 print(f"mean decay in the mask against decay by channel: outputs differ by up to {misfit:.2f}")
 
@@ -810,8 +815,8 @@ model, data = pretrained("mini"), Corpus(80, families=("recall", "copy", "additi
 tokens = torch.from_numpy(data.batch(np.random.default_rng(0), 96, "test").tokens)
 decay = mean_decay(model, tokens, tokens != PAD)                  # {layer: alpha [H, K]}
 show(decay_spectrum(decay),
-     "Decay and half-life of 16 channels in each of four heads in three layers: from less than one token to many "
-     "hundreds", name="02_half_lives")
+     "Decay and half-life of 16 channels in each of four heads in three layers: from less than one token to "
+     "many hundreds", name="02_half_lives")
 
 # %% tags=["remove"]
 lives = {name: half_life(alpha) for name, alpha in decay.items()}
@@ -913,7 +918,8 @@ k3, linear = preset("kimi_k3"), preset("kimi_linear_48b")
 assert sum(sizes.values()) == 443_740_384
 assert 0.985 < sum(size for size in sizes.values() if size == 7168 * 12288) / 443_740_384 < 0.995
 assert sum(size == 7168 * 12288 for size in sizes.values()) == 5
-assert (len(k3.kda_layers), k3.num_layers, k3.num_heads, k3.kda_key_dim, k3.kda_value_dim) == (69, 93, 96, 128, 128)
+assert (len(k3.kda_layers), k3.num_layers, k3.num_heads) == (69, 93, 96)
+assert (k3.kda_key_dim, k3.kda_value_dim) == (128, 128)
 assert len(k3.kda_layers) * 96 * 128 == 847_872 and 69 * 3 * 3 * 12_288 == 7_630_848
 assert (k3.gate_lower_bound, linear.gate_lower_bound, k3.conv_size) == (-5.0, None, 4)
 assert (k3.use_full_rank_gate, linear.use_full_rank_gate) == (True, False)

@@ -126,7 +126,7 @@ def test_token_weights_hide_the_future():
     figure = token_weights(weights, list("abcde"))
     for shown, wanted in zip(matrices(figure), weights.values(), strict=True):
         np.testing.assert_allclose(shown, wanted, atol=0.006)
-    for axes in figure.axes:                                      # a white strip over the rest of every row but the last
+    for axes in figure.axes:                                      # white over the rest of every row but the last
         assert [(patch.get_x(), patch.get_y(), patch.get_width()) for patch in axes.patches] == \
             [(row + 0.5, row - 0.5, 4 - row) for row in range(4)]
     assert clipped(figure) == {}
