@@ -52,10 +52,10 @@ def balance_race(deviations, goal):
     levels = [level for level in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
               if min(map(np.min, deviations.values())) < level * 1.5]
     axes.set_yticks(levels, [f"{level:.0%}" for level in levels])
-    axes.set_xlabel("batch (the bias was updated once after each earlier one)")
+    axes.set_xlabel("pass over the batch (one update of the bias after each)")
     axes.set_ylabel("worst expert: |load / fair share − 1|")
     axes.set_title("Sign rule and Quantile Balancing on one batch")
     axes.grid(True, axis="y")
     figure.get_layout_engine().execute(figure)
-    label_ends(axes, ends, list(deviations), PETROFF10)
+    label_ends(axes, ends, list(deviations), PETROFF10[:len(ends)])
     return figure

@@ -15,7 +15,8 @@ def token_expert_map(panels):
     """Look at the bars first (loads; dashed: the fair share), then at the framed cells below them: the choice.
 
     panels   [{"title": text, "scores": [m, E], "chosen": bool [m, E], "bias": [E] or None}, ...]
-             `scores` decide the colour (and the number, for up to 12 tokens); `bias` is written over the columns
+             `scores` decide the colour (and the number, for up to 12 tokens); `bias` is written below the columns;
+             "load" [E], when the rows are a part of a batch: the loads of the whole batch
     Raises ShapeError for sizes that do not fit, PlotError without panels or for rows with another number chosen.
     """
     if not panels:
@@ -33,7 +34,7 @@ def token_expert_map(panels):
     figure = new_figure(min(10.0, max(2.9, (0.46 if small else 0.17) * E + 0.9) * len(panels)),
                         1.75 + (0.34 * m if small else min(4.2, 0.05 * m)))
     grid = figure.add_gridspec(2, len(panels), height_ratios=(1, 0.34 * m if small else 3.2))
-    top = max(np.asarray(panel["chosen"]).sum(axis=0).max() for panel in panels)
+    top = max(_load(panel).max() for panel in panels)
     for column, panel in enumerate(panels):
         above, axes = figure.add_subplot(grid[0, column]), figure.add_subplot(grid[1, column])
         _loads(above, panel, m, E, top, small)
@@ -45,8 +46,13 @@ def token_expert_map(panels):
     return figure
 
 
+def _load(panel):
+    """Tokens of each expert: of the rows shown, or as given for the whole batch."""
+    return np.asarray(panel["chosen"]).sum(axis=0) if panel.get("load") is None else np.asarray(panel["load"])
+
+
 def _loads(axes, panel, m, E, top, small):
-    load = np.asarray(panel["chosen"]).sum(axis=0)
+    load = _load(panel)
     fair = load.sum() / E
     axes.bar(np.arange(E), load, color=PARTS["MoE"], width=0.72)
     axes.axhline(fair, color=INK, linewidth=1, linestyle=(0, (4, 2)))

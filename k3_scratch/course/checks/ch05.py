@@ -184,7 +184,7 @@ def _moe(seed, m, D, L, F, E, k):
 
 LAYER = Exercise(
     "5.4", "the forward pass of the layer", latent_moe,
-    "Route on x; z = x @ w_down.T; sum of weight times gated_ffn(z, ...) over the experts; rms_norm; w_up; plus shared.",
+    "Route on x; z = x @ w_down.T; sum weight times gated_ffn(z, ...) over the experts; rms_norm; w_up; plus shared.",
     takes={"x": "m D", "w_router": "E D", "bias": "E", "k": None, "w_down": "L D", "w1": "E F L", "w3": "E F L",
            "w2": "E L F", "norm": "L", "w_up": "D L", "shared": "m D"}, returns={"y": "m D"},
     cases=(Case("for paper (one token, D = 2, L = 1, two experts, one chosen, norm 1)",
@@ -295,7 +295,7 @@ PAPER = np.array([[0.9, 0.3, 0.2], [0.8, 0.7, 0.1], [0.6, 0.5, 0.4]])
 
 QUANTILE = Exercise(
     "5.6", "one step of Quantile Balancing", quantile_bias,
-    "alpha: the (k+1)-th largest of scores + bias; margins = scores - alpha; minus the (floor(q)+1)-th largest; centre.",
+    "alpha: (k+1)-th largest of scores + bias; margins = scores - alpha; minus the (floor(q)+1)-th largest; centre.",
     takes={"scores": "m E", "bias": "E", "k": None}, returns={"new_bias": "E"},
     cases=(Case("for paper (three tokens, three experts, k = 1, bias 0)", (PAPER, np.zeros(3), 1), paper=True),
            Case("with a whole share (m = 15, E = 5, k = 2: q = 6)", _scores(0, 15, 5, 2)),
