@@ -287,7 +287,8 @@ check("5.1", my_active)
 #
 # The router has one row $r_e$ for each expert. In K3 (report; the form comes from DeepSeek-V3, arXiv 2412.19437):
 #
-# 1. **Score**: $s_e = \operatorname{sigmoid}(r_e \cdot x)$, between 0 and 1, with $x$ at full width and in float32.
+# 1. **Score**: $s_e = \operatorname{sigmoid}(r_e \cdot x)$, between 0 and 1, with $x$ at full width and in float32
+#    (the product $r_e \cdot x$ is called the *logit*).
 # 2. **Choose** the $k$ largest of $s_e + b_e$. The **selection bias** $b_e$ is there to even out the loads (sections 7
 #    and 8).
 # 3. **Weigh** with the scores alone: $p_e = s_e \big/ \sum_{\text{chosen}} s$, times a constant (1 in K3).
@@ -409,6 +410,8 @@ for size in (0.3, 1, 3, 10, 30):
     print(f"{size:14g}    {maxima[size][0]:16.1f}    {maxima[size][1]:14.1f}    {maxima[size][2]:15.3f}")
 
 # %% tags=["remove"]
+swiglu_layer = LatentMoE(preset("mini").replace(activation="swiglu")).act
+assert np.allclose(swiglu(gate, 3 * gate), swiglu_layer(torch.tensor(gate), torch.tensor(3 * gate)).numpy())
 assert maxima[1][2] < 0.08
 assert maxima[30][0] > 5000 and maxima[30][1] <= 100
 assert swiglu(np.array(128.0), np.array(128.0)) == 16384
@@ -450,7 +453,8 @@ check("5.3", my_situ)
 #    $r\,\sqrt{\sum p_e^2}$, which for equal weights is $r / \sqrt k$. If they agree, it is $r$.
 # 3. **The token.** One that fits its experts well gets a large $u$, another hardly any.
 #
-# The size of a vector here is its root mean square (RMS). Points 1 and 2 in numbers, for a random layer:
+# The size of a vector here is its root mean square (RMS); **RMSNorm** divides a vector by it and multiplies each entry
+# by a learnt weight, 1 at the start. Points 1 and 2 in numbers, for a random layer:
 
 # %%
 def random_layer(seed, m=400, D=48, L=24, F=32, E=16):
@@ -486,7 +490,7 @@ assert abs(by_team[1] / by_team[0] - 2 ** -0.5) < 0.06 and abs(by_team[3] / by_t
 
 # %% [markdown]
 # Each doubling of $W_{\text{down}}$ makes $u$ nearly four times as large; and 16 experts give a quarter of what one
-# gives (measured here), as derived. The `RMSNorm` before $W_{\text{up}}$ ends all of it: whatever the team, the token
+# gives (measured here), as derived. The RMSNorm before $W_{\text{up}}$ ends all of it: whatever the team, the token
 # and the size of five matrices in a row, $W_{\text{up}}$ reads vectors of one size. It sits **on the sum**: normed one
 # by one, an expert with nothing to say would be as loud as the others. And it sits at the end of the chain: after
 # $W_{\text{down}}$ it would tame only the first of the three.
