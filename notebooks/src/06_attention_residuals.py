@@ -169,8 +169,8 @@ assert abs(cosines[0] - 0.43) < 0.03
 assert abs(cosines[60] - 0.11) < 0.03
 
 # %% [markdown]
-# Right after it has been written the cosine is .43, sixty sublayers later .11 (measured here): it
-# is one voice among 65. Three things follow, and all three are known from large models:
+# Right after it has been written the cosine is .43, sixty sublayers later .11 (measured here): one
+# voice among 65. Three things follow:
 #
 # - **Dilution.** To matter as much as the early layers do, a late layer has to write larger vectors. In the paper's
 #   27-block model the outputs grow from .04 to 12 (report); the early layers drown.
@@ -758,7 +758,7 @@ print("one stream that reads and writes with weight one: the plain residual")
 # | validation loss (report) | 1.766 | 1.747 | 1.737 | 1.746 |
 #
 # So blocks and hyper-connections gain about the same there, at very different cost; the full form gains most. Two
-# reports from the same table say which parts matter: without the norm on the keys the full form falls back to 1.743,
+# more rows of the same study say which parts matter: without the norm on the keys the full form falls back to 1.743,
 # and with weights that do not depend on the token to 1.749.
 
 # %% [markdown]
