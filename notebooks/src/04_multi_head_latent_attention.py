@@ -382,6 +382,7 @@ def one_head_absorbed(q, c, shared, w_k, w_v):
     return weights @ c @ w_v.T                                    # [T, S] @ [S, R] first, then to [T, v]
 
 
+# %%
 q, rows, w_kvb = random_layer(seed=2, T=5, S=9)
 c, shared, n = rows[:, :7], rows[:, 7:], 4
 tensors = [torch.tensor(a)[None] for a in (q, c, shared)] + [torch.tensor(w_kvb)]
