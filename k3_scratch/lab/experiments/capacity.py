@@ -49,7 +49,7 @@ EXPERIMENT = Experiment(
     variants=(Variant("delta rule, one pass", "the rule of writing"),
               Variant("addition", "the rule of writing", {"rule": "add"}),
               Variant("delta rule, 50 passes", "how often the pairs are read", {"passes": 50})),
-    common={"K": 32, "rule": "delta", "passes": 1}, measure=measure, seeds=10, seconds=1.0,
+    common={"K": 32, "rule": "delta", "passes": 1}, measure=measure, seeds=10, seconds=0.3,
     matched="nothing: the memory is the same 32 by 32 numbers, and nothing is trained",
     claims=(
         Within("read again and again, the delta rule recalls K/2 pairs exactly", "hits at 16",

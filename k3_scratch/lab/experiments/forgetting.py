@@ -57,7 +57,7 @@ EXPERIMENT = Experiment(
               Variant("scalar .99", "the decays", decays(0.99, 0.99)),
               Variant("no decay", "the decays", decays(1.0, 1.0))),
     tied=("keep", "fade"), measure=measure,
-    sizes=(Size("addition", {"erases": False}), Size("delta rule", {"erases": True})), seeds=10, seconds=0.5,
+    sizes=(Size("addition", {"erases": False}), Size("delta rule", {"erases": True})), seeds=10, seconds=0.2,
     matched="nothing: the memory is the same 32 by 32 numbers, and nothing is trained",
     claims=(
         Above("decay per channel is better at the worse of the two than any scalar", "worse of the two",

@@ -72,7 +72,7 @@ EXPERIMENT = Experiment(
               mixer("RoPE attention", "attention_rope"), mixer("scalar decay", "scalar_decay"),
               mixer("delta rule", "delta_net"), mixer("gated delta rule", "gated_delta_net"), mixer("KDA", "kda")),
     common={"causal": True, "mixers": ("attention_nope",)}, measure=measure,
-    sizes=(Size(BARE, {"taps": 1}), Size(CONVOLVED, {"taps": 4})), seeds=5, seconds=1.0,
+    sizes=(Size(BARE, {"taps": 1}), Size(CONVOLVED, {"taps": 4})), seeds=5, seconds=0.2,
     matched="nothing: the layers are not trained, and their sizes do not matter to the question",
     claims=(
         Within("attention without positions and linear attention are exactly blind to order", "change",

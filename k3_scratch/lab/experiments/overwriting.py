@@ -43,7 +43,7 @@ EXPERIMENT = Experiment(
               Variant("addition", "does not erase", {"erases": False}),
               Variant("addition, decay .95", "forgets by itself", {"erases": False, "decay": 0.95}, against="addition"),
               Variant("delta rule, decay .95", "forgets by itself", {"decay": 0.95})),
-    common={"K": 32, "erases": True, "decay": 1.0}, measure=measure, seeds=10, seconds=0.5,
+    common={"K": 32, "erases": True, "decay": 1.0}, measure=measure, seeds=10, seconds=0.2,
     matched="nothing: the memory is the same 32 by 32 numbers, and nothing is trained",
     claims=(
         Above("after 8 writes the delta rule finds the newest value more often than addition", "newest found after 8",
