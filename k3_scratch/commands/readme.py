@@ -1,4 +1,4 @@
-"""`k3 readme`: write README's tables again from figures/results/*.json, so that no number there is typed."""
+"""`k3 readme`: write README's tables again from figures/results/*.json and the notebooks: no number there is typed."""
 
 import json
 import re
@@ -16,26 +16,30 @@ def add_to(subparsers):
     parser = subparsers.add_parser("readme", help="write README's tables again from figures/results (authors)")
     parser.add_argument("--file", default="README.md", help="(default %(default)s)")
     parser.add_argument("--results", default="figures/results", metavar="FOLDER", help="(default %(default)s)")
+    parser.add_argument("--notebooks", default="notebooks", metavar="FOLDER", help="(default %(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(arguments):
     path = Path(arguments.file)
-    write_text(path, filled(path.read_text(encoding="utf-8"), arguments.results))
+    write_text(path, filled(path.read_text(encoding="utf-8"), arguments.results, arguments.notebooks))
     print(f"{path}: {', '.join(SECTIONS)}")
 
 
-def filled(text, folder):
+def filled(text, results, notebooks):
     """`text` with everything between `<!-- NAME -->` and `<!-- /NAME -->` written anew, for each name in SECTIONS.
 
     Raises ValueError when a mark is missing or comes twice.
     """
-    for name, (file, section) in SECTIONS.items():
-        result = json.loads((Path(folder) / file).read_text(encoding="utf-8"))
+    folders = {"results": Path(results), "notebooks": Path(notebooks)}
+    for name, (folder, files, section) in SECTIONS.items():
+        result = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folders[folder].glob(files))]
+        if not result:
+            raise ValueError(f"{folders[folder]} must have {files}")
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if len(pattern.findall(text)) != 1:
             raise ValueError(f"README must have one section from <!-- {name} --> to <!-- /{name} -->")
-        lines = "\n".join(section(result)) + "\n"
+        lines = "\n".join(section(*result)) + "\n"
         text = pattern.sub(lambda found, lines=lines: found[1] + lines + found[2], text)
     return text
 
@@ -76,16 +80,18 @@ def oracles(result):
 
 
 def bench(result):
-    """The benchmark's rows that have a goal."""
-    signs = {">=": "≥", "<=": "≤"}
-    lines = ["| measurement | floor | target | measured |", "|---|---:|---:|---:|"]
+    """The benchmark's rows that have a goal; of several shapes only the median."""
+    signs, lines = {">=": "≥", "<=": "≤"}, ["| measurement | floor | target | measured |", "|---|---:|---:|---:|"]
+    medians = tuple(row["name"].split(", median of")[0] for row in result["rows"] if ", median of" in row["name"])
     for row in result["rows"]:
-        if row["floor"] is None and row["target"] is None:
+        one_of_many = row["name"].startswith(medians) and ", median of" not in row["name"]
+        if one_of_many or (row["floor"] is None and row["target"] is None):
             continue
         floor, target = (("–" if row[each] is None else f"{signs[row['direction']]} {row[each]:g}")
                          for each in ("floor", "target"))
-        met = " (floor missed)" if row["met_floor"] is False else "" if row["met_target"] else " (target missed)"
-        lines.append(f"| {row['name']} | {floor} | {target} | {number(row['value'], row['unit'])}{met} |")
+        missed = "floor" if row["met_floor"] is False else "target" if row["met_target"] is False else ""
+        lines.append(f"| {row['name']} | {floor} | {target} | {number(row['value'], row['unit'])}"
+                     f"{f' ({missed} missed)' if missed else ''} |")
     return lines
 
 
@@ -97,5 +103,18 @@ def _common(covers):
     return f"{'; '.join(kinds)} ({len(covers)} set-ups)"
 
 
-# mark in README -> (file under figures/results, its JSON -> lines)
-SECTIONS = {"seeds": ("mini_seeds.json", seeds), "oracles": ("oracles.json", oracles), "bench": ("bench.json", bench)}
+def course(*notebooks):
+    """The chapters that are written: title, minutes, exercises, and what the reader can do afterwards."""
+    lines = ["| chapter | minutes to read | exercises | afterwards you can, among other things, |",
+             "|---|---:|---:|---|"]
+    for notebook in notebooks:
+        k3 = notebook["metadata"]["k3"]
+        exercises = sum("id" in cell["metadata"] for cell in notebook["cells"])
+        link = f"[{k3['name'][:2]} · {k3['title']}](notebooks/{k3['name']}.ipynb)"
+        lines.append(f"| {link} | {k3['minutes']['read']} | {exercises} | {'; '.join(k3['objectives'][:2])} |")
+    return lines
+
+
+# mark in README -> (folder, files, their JSON -> lines)
+SECTIONS = {"seeds": ("results", "mini_seeds.json", seeds), "oracles": ("results", "oracles.json", oracles),
+            "bench": ("results", "bench.json", bench), "course": ("notebooks", "[0-9][0-9]_*.ipynb", course)}
