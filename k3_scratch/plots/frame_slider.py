@@ -7,7 +7,7 @@ import io
 
 from k3_scratch.plots.style import PlotError, settings
 
-DPI = 110                # less than for single pictures: all frames lie in the notebook
+DPI = 100                # less than for single pictures: all frames lie in the notebook
 LOOK = "background:#fff;color:#22262b;border:1px solid #c9ced3;padding:8px"
 PAGE = """<div id="{name}" style="{look};max-width:{wide}px">
 <label style="display:flex;gap:10px;align-items:center"><span>{caption}</span>

@@ -155,10 +155,6 @@ def _gate(seed, T, D, R, H, K):
             rng.normal(size=(H, K)), rng.normal(size=H) * 0.5)
 
 
-def _rescaled(z, A_log):
-    return np.exp(A_log)[:, None] * z
-
-
 GATE = Exercise(
     "2.4", "the bounded decay gate", decay_gate,
     "z = W_b W_a x, reshaped to [T, H, K], plus dt_bias; then -5 * sigmoid(exp(A_log)[:, None] * z).",
@@ -176,7 +172,7 @@ GATE = Exercise(
         Mistake("The bound is no clamp of the softplus: it is a sigmoid times -5, smooth everywhere.",
                 lambda x, a, b, d, A: np.maximum(-5, -np.exp(A)[:, None] * np.logaddexp(0, _logits(x, a, b, d)))),
         Mistake("dt_bias comes after the product with exp(A): it belongs inside, exp(A) multiplies the sum.",
-                lambda x, a, b, d, A: -5 * sigmoid(_rescaled(_logits(x, a, b, 0 * d), A) + d)),
+                lambda x, a, b, d, A: -5 * sigmoid(np.exp(A)[:, None] * _logits(x, a, b, 0 * d) + d)),
         Mistake("A_log is a logarithm: multiply z by exp(A_log).",
                 lambda x, a, b, d, A: -5 * sigmoid(A[:, None] * _logits(x, a, b, d))),
         Mistake("exp(A) multiplies the result: it belongs inside the sigmoid, or the bound is no bound.",
@@ -184,8 +180,7 @@ GATE = Exercise(
         Mistake("That is alpha, the share that stays: return its logarithm g.",
                 lambda x, a, b, d, A: np.exp(decay_gate(x, a, b, d, A))),
         Mistake("The activation between the two matrices is too much: W_b W_a x has nothing in between.",
-                lambda x, a, b, d, A: -5 * sigmoid(_rescaled(
-                    (silu(x @ a.T) @ b.T).reshape(len(x), *d.shape) + d, A))),
+                lambda x, a, b, d, A: decay_gate(silu(x @ a.T), np.eye(len(a)), b, d, A)),
     ))
 
 
@@ -237,8 +232,7 @@ CONVOLUTION = Exercise(
         Mistake("The new tail is the wrong way round: oldest row first.",
                 lambda x, w, tail: (convolution(x, w, tail)[0], convolution(x, w, tail)[1][::-1])),
         Mistake("With few new tokens rows of the old tail must stay: take the last rows of tail and x together.",
-                lambda x, w, tail: (convolution(x, w, tail)[0],
-                                    np.concatenate([0 * tail, x])[len(x):])),
+                lambda x, w, tail: (convolution(x, w, tail)[0], np.concatenate([0 * tail, x])[len(x):])),
     ))
 
 
