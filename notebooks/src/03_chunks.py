@@ -355,7 +355,7 @@ print(f"{tried} times the same numbers, with gates of these kinds: {', '.join(GA
 q, k, _, g, beta = one_head(T=12, K=4, V=1, gates="mild", seed=7)
 P, _ = token_loop(q, k, np.eye(12), g, beta, np.zeros((4, 12)))  # value of token j: the j-th unit vector
 show(chunk_triangle(P, 4),
-     "Lower triangle of twelve tokens; the three blocks on the diagonal are tiles, all else goes through two states",
+     "Lower triangle of twelve tokens; three blocks on the diagonal are tiles, the rest goes through states",
      name="03_triangle")
 
 # %% [markdown]
@@ -435,12 +435,14 @@ sizes = (8, 16, 17, 18, 19, 32, 36, 37, 64)
 print("all gates -5, float32; C = " + "".join(f"{C:>8d}" for C in sizes))
 for place in PLACES:
     errors = [tile_error(lambda *x, p=place: split_tile(*x, p), C, "all -5", 0) for C in sizes]
-    print(f"reference at the {place:10s}" + "".join(f"{e:8.0e}" if np.isfinite(e) else "    lost" for e in errors))
+    words = [f"{error:8.0e}" if np.isfinite(error) else "    lost" for error in errors]
+    print(f"reference at the {place:10s}" + "".join(words))
 
 # %% tags=["remove"]
 for kind, ends in ((np.float32, (17, 18, 36)), (np.float64, (141, 142, 284))):
     for place, C in zip(PLACES, ends, strict=True):
-        there, beyond = (tile_error(lambda *x, p=place: split_tile(*x, p), n, "all -5", 0, kind) for n in (C, C + 1))
+        there, beyond = (tile_error(lambda *x, p=place: split_tile(*x, p), n, "all -5", 0, kind)
+                         for n in (C, C + 1))
         assert there < 1e-6 and beyond == np.inf, (kind, place, there, beyond)
 assert np.log(np.finfo(np.float32).max) // 0.1 / 10 == 88.7
 
@@ -527,13 +529,14 @@ def exponents(C, place):
         return np.zeros((1, 1))
     half = C // 2
     below = np.maximum(G[half:, None] - G[half - 1], G[half - 1] - G[None, :half])
-    return np.block([[exponents(half, place), np.zeros((half, C - half))], [below, exponents(C - half, place)]])
+    earlier, later = exponents(half, place), exponents(C - half, place)
+    return np.block([[earlier, np.zeros((half, C - half))], [below, later]])
 
 
 limit = float(np.log(np.finfo(np.float32).max))                   # 88.7
 show(tile_exponents({"split at the start": exponents(32, "start"), "centred": exponents(32, "centre"),
                      "dyadic": exponents(32, "dyadic")}, limit),
-     "Exponents needed in a tile of 32 at gates of -5: from column 18 on lost, below 77.5, and never positive",
+     "Exponents in a tile of 32 at gates of -5: lost from column 18 on, at most 77.5, and never positive",
      name="03_exponents")
 
 # %% tags=["remove"]
@@ -597,9 +600,12 @@ def solve_error(method, C, gates, seed):
     return relative_error(got, truth)
 
 
+# %%
 lengths = (4, 8, 16, 32, 64, 128)
-errors = {f"{method}, {name}": np.array([[solve_error(method, C, gates, s) for C in lengths] for s in range(5)])
-          for method in ("doubling", "solve") for gates, name in (("same key", "one key"), ("mild", "random keys"))}
+kinds = {"one key": "same key", "random keys": "mild"}
+errors = {f"{method}, {name}": np.array([[solve_error(method, C, gates, seed) for C in lengths]
+                                         for seed in range(5)])
+          for method in ("doubling", "solve") for name, gates in kinds.items()}
 show(error_curves(lengths, errors, title="(I + L)⁻¹ in float32, five seeds", x_label="C, tokens per chunk"),
      "Errors of solving and of doubling: all stay near rounding, but doubling with one key climbs beyond one",
      name="03_doubling")
@@ -609,7 +615,8 @@ assert all(runs.max() < 1e-5 for name, runs in errors.items() if name.startswith
 assert errors["doubling, random keys"].max() < 1e-4
 by_length = dict(zip(lengths, np.median(errors["doubling, one key"], axis=0), strict=True))
 assert by_length[8] < 1e-6 and 1e-4 < by_length[32] < 2e-3 and by_length[64] > 5
-assert max(np.max(L) for L in (np.linalg.matrix_power(np.tril(np.ones((64, 64)), -1), n) for n in range(64))) > 1e17
+ones = np.tril(np.ones((64, 64)), -1)
+assert max(np.linalg.matrix_power(ones, n).max() for n in range(64)) > 1e17
 
 # %% [markdown]
 # Look at the line that leaves the others: with one key, doubling has three digits left at 32 tokens, and at 64 its
@@ -693,7 +700,7 @@ def joined(maps):
 
 maps = [as_map(*(x[start:start + 3] for x in (k, v, g, beta))) for start in range(0, 24, 3)]
 M_tree, N_tree, levels = joined(maps)
-assert np.allclose(M_tree, M) and np.allclose(N_tree, N)          # eight maps in a tree = one map of all tokens
+assert np.allclose(M_tree, M) and np.allclose(N_tree, N)          # eight maps in a tree = one map of all
 print(f"eight segments, {levels} levels: the same map")
 
 # %% [markdown]
@@ -719,7 +726,7 @@ for _ in range(20):
         o, S = in_chunks(*(a[part] for a in x), S, C=int(rng.integers(1, 20)))
         parts.append(o)
     assert np.allclose(np.concatenate(parts), whole) and np.allclose(S, last)  # cut anywhere = in one go
-print("cut at three random places, chunks of random length, 20 times: the same outputs and the same last state")
+print("cut at three random places, chunks of random length, 20 times: the same outputs and last state")
 
 # %% [markdown]
 # ## 8 · The torch layer
@@ -748,7 +755,7 @@ def centred_chunk(q, k, v, g, beta, S, r_row, r_column, r_enter, r_leave):
     """One chunk, split at r [K].   q, k, g [C, K], v [C, V], beta [C], S [K, V] -> o [C, V], S [K, V]"""
     G, scale = g.cumsum(0), k.shape[1] ** -0.5
     row, column = (G - r_row).exp(), (r_column - G).exp()         # [C, K] each
-    enter, leave = r_enter.exp(), (G[-1] - r_leave).exp()         # [K]: to the middle, from the middle to the end
+    enter, leave = r_enter.exp(), (G[-1] - r_leave).exp()         # [K]: to the middle, from it to the end
     L = torch.tril((beta[:, None] * k * row) @ (k * column).T, -1)
     A = torch.tril((scale * q * row) @ (k * column).T)
     S = enter[:, None] * S                                        # the state in the middle of the chunk
@@ -788,7 +795,8 @@ gradients = torch.autograd.grad(loss, copies)
 for name, gradient in zip(("row", "column", "enter", "leave"), gradients, strict=True):
     print(f"through r in {name:6s}: " + "  ".join(f"{value:8.4f}" for value in gradient.tolist()))
 total = sum(gradients)
-assert total.abs().max() < 1e-13 < 0.01 < max(a.abs().max() for a in gradients)  # they cancel, though none is zero
+assert total.abs().max() < 1e-13                                  # they cancel,
+assert min(gradient.abs().max() for gradient in gradients) > 0.01  # though none of them is zero
 print("their sum          : " + "  ".join(f"{value:8.4f}" for value in total.abs().tolist()))
 
 # %% [markdown]
@@ -813,7 +821,8 @@ for seed, gates in enumerate(GATE_CASES):
     reference, reference_state = kda_chunk(*(a.numpy() for a in x64))
     here, here_state = in_chunks(*(a[1, :, 2].numpy() for a in x64), np.zeros((16, 24)), C=20)
     for mine, others in ((o, (loop, reference)), (state, (loop_state, reference_state))):
-        assert all(np.allclose(mine, other, **tight) for other in others)  # = the layer's token loop, = reference
+        # the layer = its token loop, = the reference
+        assert all(np.allclose(mine, other, **tight) for other in others)
     assert np.allclose(o[1, :, 2], here, **tight)                 # = this notebook
     assert np.allclose(state[1, 2], here_state, **tight)          # and its state
     direction = direction_of(o).double()
@@ -886,8 +895,8 @@ seconds = race({(name, T): forward(f, inputs[T]) for T in TEXTS for name, f in r
 ratios = {name: np.stack([seconds[name, T] / seconds["chunks", T] for T in TEXTS], axis=1)
           for name in ("softmax attention", "token loop")}
 show(time_ratios(TEXTS, ratios, title="Time over that of the chunks, forward, one thread",
-                 x_label="T, tokens in the text", y_label="times as long as chunks", even="as long as chunks"),
-     "Time over that of the chunk form: the token loop lies above one, softmax attention crosses one and climbs",
+                 x_label="T, tokens in the text", y_label="times as long as chunks", even="chunks"),
+     "Time over that of the chunk form: the token loop lies above one, softmax attention crosses one",
      name="03_speed")
 
 # %% [markdown]
@@ -932,8 +941,7 @@ assert kda_flops(Shape(1, 1, 1, 64, 64)) == 40_960 and 7 * 64 * 64 == 28_672
 # %% [markdown]
 # ### Why is the GPU's C = 64 not the CPU's?
 #
-# Public GPU kernels for such layers take chunks of 64; on a CPU core shorter ones are quicker. Per token and head there
-# are
+# Public GPU kernels for such layers take chunks of 64; our layer takes 16 or 32 on a CPU. Per token and head there are
 #
 # $$ \underbrace{4\,C K + C (K + V) + 2\,C V}_{\text{tiles and solve: grows with } C}
 #    + \underbrace{6\,K V}_{\text{state}} \quad\text{operations},\qquad
@@ -942,13 +950,16 @@ assert kda_flops(Shape(1, 1, 1, 64, 64)) == 40_960 and 7 * 64 * 64 == 28_672
 # A GPU has thousands of arithmetic units, in blocks that multiply small matrices; a product with few rows leaves most
 # of them idle, and each step that waits costs all of them. There operations are cheap and steps dear: large $C$. One
 # CPU core is kept busy by a product of 16 rows already and pays for every operation, so the term that grows with $C$
-# is felt. Measured, against $C = 32$, with gentle gates so that each length can use the centred tile:
+# is felt. Measured, against $C = 32$, with gates so gentle that the centred tile is safe at each length, and with gates
+# down to −5:
 
 # %%
 CHUNKS = (4, 8, 16, 32, 64, 128, 256)
-mild = kda_inputs(Shape(1, 2048, 4, 64, 64), "mild")
-seconds = race({C: forward(lambda *x, C=C: layer_chunk(*x, chunk=C), mild) for C in CHUNKS})
-measured = np.stack([seconds[C] / seconds[32] for C in CHUNKS], axis=1)
+kinds = {"gentle gates": "mild", "gates down to −5": "K3-like"}
+x = {name: kda_inputs(Shape(1, 2048, 4, 64, 64), kind) for name, kind in kinds.items()}
+seconds = race({(name, C): forward(lambda *a, C=C: layer_chunk(*a, chunk=C), x[name])
+                for name in kinds for C in CHUNKS})
+lines = {name: np.stack([seconds[name, C] / seconds[name, 32] for C in CHUNKS], axis=1) for name in kinds}
 
 
 def operations(C, K=64, V=64):
@@ -956,20 +967,19 @@ def operations(C, K=64, V=64):
     return 4 * C * K + C * (K + V) + 2 * C * V + 6 * K * V
 
 
-counted = np.array([[operations(C) / operations(32) for C in CHUNKS]])
-show(time_ratios(CHUNKS, {"measured": measured, "operations (derived)": counted},
-                 title="Time against the length of a chunk, one CPU thread", x_label="C, tokens per chunk",
-                 y_label="over C = 32", even="as C = 32"),
-     "Time over the length of a chunk: lowest near 16 to 32; to the right it grows like the count of operations",
+lines["operations (derived)"] = np.array([[operations(C) / operations(32) for C in CHUNKS]])
+show(time_ratios(CHUNKS, lines, title="Time against the length of a chunk, one CPU thread",
+                 x_label="C, tokens per chunk", y_label="over C = 32", even="as C = 32"),
+     "Time over the length of a chunk: lowest near 16 to 32; to the right it grows, as the operations do",
      name="03_chunk_length")
 
 # %% [markdown]
-# On the right the measured line climbs with the count of operations; on the left it climbs against it, because the
-# steps become many and the products small. The lowest place is where the two balance, and it moves with the machine:
-# the same algorithm, another $C$.
+# On the right the measured lines climb, though less than the count of operations, because long products run faster; on
+# the left they climb against it, because the steps become many and the products small. The lowest place is where the
+# two balance. It is flat: with gentle gates 64 loses little. It moves with the machine: the same algorithm, another $C$.
 #
-# With gates that may reach −5 there is a second reason. A centred tile of 64 is not safe (section 5), so a chunk of 64
-# has to be put together from smaller tiles, and on a CPU that is more small pieces of work for nothing.
+# The second line shows another reason. With gates down to −5 a centred tile of 64 is not safe (section 5), the layer
+# goes over to dyadic tiles, and on a CPU that is more small pieces of work for nothing.
 
 # %% tags=["remove"]
 assert operations(32) == 40_960
@@ -982,7 +992,7 @@ assert operations(32) == 40_960
 # %%
 config = preset("kimi_k3")
 heads, K, V = config.num_heads, config.kda_key_dim, config.kda_value_dim
-print(f"a tile of 16 tokens split at its start: e^{-16 * config.gate_lower_bound:g}, float32 ends at e^{limit:.1f}")
+print(f"a tile of 16 split at its start: e^{-16 * config.gate_lower_bound:g}; float32 ends at e^{limit:.1f}")
 print(f"states of one layer: {heads * K * V * 4 / 2 ** 20:g} MiB; M and N of a segment: "
       f"{heads * K * (K + V) * 4 / 2 ** 20:g} MiB")
 work = heads * operations(64, K, V)                               # of one token, in one layer
@@ -1013,7 +1023,8 @@ assert (config.kda_key_dim, config.kda_value_dim, config.gate_lower_bound) == (1
 assert 128 * 128 * 4 == 64 * 2 ** 10 and 96 * 64 * 2 ** 10 == 6 * 2 ** 20
 assert 96 * 128 * (128 + 128) * 4 == 12 * 2 ** 20
 assert 2 ** 20 == 1_048_576 and 2 ** 20 // 64 == 16_384
-assert operations(64, 128, 128) == 163_840 and round(work / 1e6, 1) == 15.7 and round(projections / 1e6) == 887
+assert operations(64, 128, 128) == 163_840 and round(work / 1e6, 1) == 15.7
+assert round(projections / 1e6) == 887
 assert work / (work + projections) < 0.02
 
 # %%
