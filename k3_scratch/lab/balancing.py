@@ -32,8 +32,8 @@ def loads(scores, bias, k):
 def imbalance(counts):
     """Largest distance of a load from the mean, as a share of the mean.   [..., E] -> [...]
 
-    >>> float(imbalance(np.array([8, 10, 12])))
-    0.2
+    >>> float(imbalance(np.array([5, 10, 15])))
+    0.5
     """
     mean = np.mean(counts, axis=-1, keepdims=True)
     return np.abs(counts / mean - 1).max(axis=-1)
