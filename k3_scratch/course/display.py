@@ -33,10 +33,10 @@ def show(figure, alt, *, name=None):
 
 def fewer_colours(png):
     """The same picture with 256 colours: nobody sees it in a diagram; a third of the bytes.         bytes -> bytes"""
-    from PIL import Image  # comes with matplotlib
+    from PIL import Image, PngImagePlugin  # they come with matplotlib
 
     smaller = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
+    with PngImagePlugin.PngImageFile(io.BytesIO(png)) as image:
         few = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
         few.save(smaller, "png", optimize=True)
     return smaller.getvalue()
