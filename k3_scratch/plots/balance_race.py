@@ -19,6 +19,7 @@ from k3_scratch.plots.style import (
 def balance_race(deviations, goal):
     """Follow each line from the left to the dashed one: there no expert is further than the goal from its share.
 
+    Lines are geometric means, bands reach from the smallest to the largest; late passes are drawn some at a time.
     deviations   {label: [batches, n]} largest |load / fair share - 1| before update 1, before update 2, ..., above 0
     goal         the deviation that counts as balanced
     Raises PlotError for other shapes, too many lines, or deviations of 0 or less.
@@ -34,13 +35,11 @@ def balance_race(deviations, goal):
         if runs.ndim != 2 or runs.min() <= 0:
             raise PlotError(f"balance_race: deviations[{label!r}] must be [batches, n] and above 0, "
                             f"but {list(runs.shape)} with the smallest {runs.min():g} came")
-        updates, longest = np.arange(1, runs.shape[1] + 1), max(longest, runs.shape[1])
-        style = {"color": PETROFF10[position], "linestyle": DASHES[position]}
-        axes.plot(updates, runs.T, color=PETROFF10[position], linewidth=0.7, alpha=0.35)
-        middle = np.exp(np.log(runs).mean(axis=0))                       # mean on the scale that is drawn
-        marked = np.unique(np.geomspace(1, len(updates), 9).astype(int)) - 1
-        axes.plot(updates, middle, marker=MARKERS[position], markevery=list(marked), linewidth=2.2, label=label,
-                  **style)
+        longest = max(longest, runs.shape[1])
+        passes, low, middle, high = _binned(runs)
+        axes.fill_between(passes, low, high, color=PETROFF10[position], alpha=0.18, linewidth=0)
+        axes.plot(passes, middle, color=PETROFF10[position], linestyle=DASHES[position], marker=MARKERS[position],
+                  markevery=max(1, len(passes) // 8), linewidth=2.2, label=label)
         ends.append(middle[-1])
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -59,3 +58,13 @@ def balance_race(deviations, goal):
     figure.get_layout_engine().execute(figure)
     label_ends(axes, ends, list(deviations), PETROFF10[:len(ends)])
     return figure
+
+
+def _binned(runs):
+    """Passes [bins], smallest, geometric mean and largest deviation in each: few bins where the axis is dense."""
+    count = runs.shape[1]
+    starts = np.unique(np.geomspace(1, count, min(count, 40)).round().astype(int)) - 1
+    parts = np.split(runs, starts[1:], axis=1)
+    passes = [np.exp(np.log(part + 1.0).mean()) for part in np.split(np.arange(count), starts[1:])]
+    return (passes, [part.min() for part in parts], [np.exp(np.log(part).mean()) for part in parts],
+            [part.max() for part in parts])

@@ -15,6 +15,7 @@ def expert_families(counts, families, layers):
 
     counts [n, families, E] visits in each of n layers; families [families], layers [n] names
     Drawn: a family's share of visits to an expert, times E; 1 is what a choice without regard to the text would give.
+    Cells below a half stay without a number.
     Raises ShapeError for other shapes, PlotError for a family without visits.
     """
     counts = as_array("expert_families", "counts", counts)
@@ -25,11 +26,11 @@ def expert_families(counts, families, layers):
         raise PlotError("expert_families: every family must have visits in every layer and none below 0, but the "
                         f"smallest count is {counts.min():g} and the smallest sum {visits.min():g}")
     share = counts / visits * counts.shape[2]
-    figure = new_figure(9, 0.3 + len(layers) * (0.62 + 0.27 * len(families)))
+    figure = new_figure(8, 0.3 + len(layers) * (0.62 + 0.27 * len(families)))
     grid = figure.subplots(len(layers), 1, squeeze=False)[:, 0]
     for axes, matrix, name in zip(grid, share, layers, strict=True):
         image = number_cells(axes, matrix, cmap="cividis", low=0, high=TOP, size=7.5,
-                             texts=[[f"{value:.1f}" for value in row] for row in matrix])
+                             texts=[[f"{value:.1f}" if value >= 0.45 else "" for value in row] for row in matrix])
         axes.set_yticks(np.arange(len(families)), families, fontsize=9)
         axes.set_xticks(np.arange(matrix.shape[1]), np.arange(1, matrix.shape[1] + 1), fontsize=8)
         axes.set_title(str(name), fontsize=10)
