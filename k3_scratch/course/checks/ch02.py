@@ -195,9 +195,8 @@ def convolution(x, weight, tail):
 def _convolved(x, weight, tail, *, activation=silu, ahead=False):
     y, after = short_convolution(x, weight, tail)
     if ahead:
-        O = len(tail)
         seen = np.concatenate([x, np.zeros(tail.shape)])
-        y = sum(weight[:, j] * seen[j:j + len(x)] for j in range(O + 1))
+        y = sum(weight[:, j] * seen[j:j + len(x)] for j in range(len(tail) + 1))
     return activation(y), after
 
 
@@ -227,8 +226,7 @@ CONVOLUTION = Exercise(
         Mistake("The given tail is not used: before the first token stand its rows, not zeros.",
                 lambda x, w, tail: (convolution(x, w, 0 * tail)[0], convolution(x, w, tail)[1])),
         Mistake("The new tail holds values after SiLU: it keeps what goes into the convolution.",
-                lambda x, w, tail: (convolution(x, w, tail)[0],
-                                    np.concatenate([tail, convolution(x, w, tail)[0]])[len(x):])),
+                lambda x, w, t: (convolution(x, w, t)[0], np.concatenate([t, convolution(x, w, t)[0]])[len(x):])),
         Mistake("The new tail is the wrong way round: oldest row first.",
                 lambda x, w, tail: (convolution(x, w, tail)[0], convolution(x, w, tail)[1][::-1])),
         Mistake("With few new tokens rows of the old tail must stay: take the last rows of tail and x together.",
