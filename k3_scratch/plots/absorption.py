@@ -16,8 +16,11 @@ def absorption(R, n, v):
         if size < 1:
             raise PlotError(f"absorption: {name} must be at least 1, but {size} came")
     sheet = Sheet(96, 50)
-    sheet.text(2, 47.6, "naive: expand the cache", size=12, bold=True, across="left")
-    sheet.text(51, 47.6, "absorbed: leave the cache as it is", size=12, bold=True, across="left")
+    for x, title, each in ((2, "naive: expand the cache", (R + 1) * (n + v)),
+                           (51, "absorbed: leave the cache as it is", 2 * R)):
+        sheet.text(x, 47.0, title, size=12, bold=True, across="left", up="baseline")
+        sheet.text(x, 10.6, "for each cached token and head", size=8.5, across="left", up="baseline")
+        sheet.text(x, 8.2, f"{each:,} multiplications", size=10, bold=True, across="left", up="baseline")
     sheet.line([(48.5, 4), (48.5, 48.5)], colour=MATRIX, width=0.8, dashed=True)
     _naive(sheet, 2, R, n, v)
     _absorbed(sheet, 51, R, n, v)
@@ -25,7 +28,7 @@ def absorption(R, n, v):
                                     (34, MANY, True, "one row for each of S tokens"),
                                     (66, MATRIX, False, "weights, always the same")):
         sheet.box(x, 0.9, 2.6, 1.8, "", colour, strong=strong)
-        sheet.text(x + 3.4, 1.8, text, size=8.5, across="left")
+        sheet.text(x + 3.4, 1.35, text, size=8.5, across="left", up="baseline")
     return sheet.fit()
 
 
