@@ -4,7 +4,19 @@ import argparse
 import sys
 
 from k3_scratch import __version__
-from k3_scratch.commands import bench, count, demo, experiment, export, figures, notebooks, readme, sample, train, verify
+from k3_scratch.commands import (
+    bench,
+    count,
+    demo,
+    experiment,
+    export,
+    figures,
+    notebooks,
+    readme,
+    sample,
+    train,
+    verify,
+)
 
 COMMANDS = (train, sample, count, export, verify, demo, figures, notebooks, bench, experiment, readme)
 
