@@ -53,7 +53,8 @@ def latent_tradeoff(ratios, savings, digits, teams):
     for bar, count in zip(bars, digits, strict=True):
         right.annotate(f"$10^{{{count:.0f}}}$", (bar.get_x() + bar.get_width() / 2, count), (0, 3), ha="center",
                        textcoords="offset points", color=darker(PARTS["MoE"]), fontweight="bold")
-    right.set_xticks(np.arange(len(ratios)), [f"{ratio:g}\n{team}" for ratio, team in zip(ratios, teams, strict=True)])
+    right.set_xticks(np.arange(len(ratios)), [f"{ratio:g}\n{team}" for ratio, team in zip(ratios, teams, strict=True)],
+                     fontsize=8.5)
     right.set_ylim(0, 1.15 * digits.max())
     right.set_ylabel("digits of the number of teams")
     right.set_title("Equal cost: more teams", fontsize=10)
