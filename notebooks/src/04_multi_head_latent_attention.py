@@ -466,7 +466,7 @@ check("4.5", my_new_tokens)
 
 # %%
 def milliseconds(form, T, S=1024, H=4, n=128, r=64, v=128, R=512):
-    """Time of one call in milliseconds, one thread; of few tokens the best of eight calls, for they are short."""
+    """Time of one call in milliseconds, one thread; with few tokens the best of eight calls."""
     g = torch.Generator().manual_seed(int(T))
     q, c, shared, w_kvb = (torch.randn(*shape, generator=g) for shape in
                            ((1, T, H, n + r), (1, S, R), (1, S, r), (H, n + v, R)))
