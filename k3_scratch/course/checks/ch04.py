@@ -295,8 +295,6 @@ EXERCISES = (
                  Mistake("The mixing of the values is missing: a weight meets v numbers, or R when absorbed.", 342),
                  Mistake("Only the keys have been expanded: R (n + v), the values are made from the latent as well.",
                          86),
-                 Mistake("You set the expansion against the whole of the absorbed form; after expanding, scores and a "
-                         "mixture have to be paid too.", 121),
-                 Mistake("That is the number of multiplications for one new token: divide by the difference per token.",
-                         131072))),
+                 Mistake("You set the expansion against all of absorption; scores and mixture must be paid too.", 121),
+                 Mistake("That is all the work for one new token: divide by the difference per token.", 131072))),
     DECODE)
