@@ -35,7 +35,6 @@ import copy
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from k3_scratch.accounting import cache_bytes
 from k3_scratch.analysis.watch import watched
@@ -57,7 +56,6 @@ from k3_scratch.pretrained import pretrained
 from k3_scratch.reference.mla import mla_naive
 from k3_scratch.reference.softmax import softmax
 from k3_scratch.tasks.right_after import RightAfter
-from k3_scratch.tasks.vocabulary import encode
 
 # %% [markdown]
 # ## 1 · The smallest picture
@@ -76,6 +74,7 @@ TEXTS = (["Mo", "owes", "Di", "?"], ["Di", "owes", "Mo", "?"])
 def last_token(words, turn=lambda x: x):
     """What the last word looks at and gets; `turn` may change queries and keys.   -> [T], [V]"""
     x = np.array([WORDS[word] for word in words])                 # [T, D]
+    # times 1.5, for weights that are less even
     q, k, v = turn(1.5 * x @ W_Q)[-1], turn(1.5 * x @ W_K), x @ W_V  # [K], [T, K], [T, V]
     weights = softmax(k @ q / 2)                                  # the scale K^(-1/2) is 1/2
     return weights, weights @ v
@@ -371,9 +370,10 @@ assert abs(recency(same)[3, 0] - 0.517) < 0.001
 # Two more sources of order stand beside the decay:
 #
 # - **Erasing.** Of two writes to one key the later one counts ([chapter 01](01_delta_rule_rnn.ipynb)). In
-#   formulas: the factors $I - \beta k k^\top$ do not commute, unless keys are equal or at right angles.
-# - **The convolution.** Four taps tell a token exactly what the three before it were: no recency, but positions,
-#   at short range.
+#   formulas: the factors $I - \beta k k^\top$ do not commute, unless the keys are parallel or at right angles
+#   (derived).
+# - **The convolution.** Through four taps a token gets to know the three just before it, each through a weight of
+#   its own: no recency, but positions, at short range.
 #
 # ### A set of what?
 #
@@ -385,7 +385,7 @@ assert abs(recency(same)[3, 0] - 0.517) < 0.001
 
 # %%
 model = pretrained("mini").double()
-tokens = np.array(encode("w6 s6 k8 u2 a4 r1?k8w"), dtype=float)[:, None]  # [T, 1]
+tokens = np.array([*b"w6 s6 k8 u2 a4 r1?k8w"], dtype=float)[:, None]  # [T, 1]: a token is a byte
 with watched({"into": model.layers[3].self_attn}) as seen_by:
     model(torch.tensor(tokens.T, dtype=torch.int64))
 rows = seen_by["into"][0][0].numpy()                              # what the attention layer reads [T, D]
@@ -520,8 +520,8 @@ check("7.5", my_turned_step)
 # One trace of all that is in K3: the key slice of 64 numbers that all heads of an MLA layer share. It is called
 # `qk_rope_head_dim` in the configuration, for in DeepSeek's models it carried RoPE ([chapter
 # 04](04_multi_head_latent_attention.ipynb), section 3). In K3 nothing turns it. **A plain key of 64 channels is
-# left**, and a trap: several public rebuilds of K3 still turn it. All shapes fit, all tests of shapes pass, and
-# the text they write is worse. The permutation test finds it at once:
+# left**, and a trap: there are public rebuilds of K3 that still turn it. All shapes fit, and no test of shapes
+# notices. The permutation test does at once:
 
 # %%
 class TurnedMLA(GatedMLA):
@@ -604,8 +604,8 @@ assert abs(np.log(32) - 3.5) < 0.05 and abs(np.log(2 ** 20) - 13.9) < 0.05
 #
 # One more kind of model belongs into the comparison. **Sliding-window hybrids** (Gemma 2 and 3, gpt-oss, Command
 # A) have local layers in the place of KDA: attention with RoPE that sees only the last $w$ tokens, and now and
-# then a global layer that sees all. Their local layers bring the order as well, and inside a window no angle is
-# ever new.
+# then a global layer that sees all (in Command A it has no positions either). Their local layers bring the order
+# as well, and inside a window no angle is ever new.
 
 # %% [markdown]
 # ### Exercise 7.6: the mask of a sliding window
@@ -647,9 +647,10 @@ print(task.batch(np.random.default_rng(0), 1).show(symbol=task.symbol))
 # Five models of two layers, $D = 32$, two heads of 16 channels (toy): a local layer, KDA or a window of 2, and
 # above it a global layer, NoPE or RoPE; and two layers of NoPE attention with nothing else. (A window of 2, a
 # token and the one before it, is the smallest that can tell order. It suffices here, and it is learnt quickly:
-# with a window of 8 and a convolution, two of three seeds got stuck near one half.) Training is short: until the
-# last ten batches of 32 rows have 99 % right, or 200 updates. Two seeds each; the course's lab repeats the
-# question with five. Then the filler grows, and the text with it, from 32 tokens to 256.
+# with a window of 8 and a convolution, two of three seeds were stuck near one half after 350 updates, measured
+# while this chapter was written.) Training is short: until the last ten batches of 32 rows have 99 % right, or
+# 200 updates. Two seeds each; the course's lab repeats the question with five. Then the filler grows, and the
+# text with it, from 32 tokens to 256.
 
 # %%
 MODELS = {"KDA, NoPE": ("kda,attention_nope", {}), "KDA, RoPE": ("kda,attention_rope", {}),
@@ -673,7 +674,7 @@ def train(name, seed, updates=200, rows=32, rate=0.01):
         targets, asked = torch.tensor(batch.targets), torch.tensor(batch.targets >= 0)
         scores = model(torch.tensor(batch.tokens))[asked]
         optimiser.zero_grad()
-        F.cross_entropy(scores, targets[asked]).backward()
+        torch.nn.functional.cross_entropy(scores, targets[asked]).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         right.append((scores.argmax(-1) == targets[asked]).double().mean().item())
@@ -711,7 +712,8 @@ show(seed_curves(LENGTHS, reach, title="What came right after? Trained on 32 tok
 end = {name: rows[:, -1] for name, rows in reach.items()}         # at 256 tokens
 assert all(rows[:, 0].min() > 0.97 for name, rows in reach.items() if name != "NoPE alone")
 assert reach["NoPE alone"].max() < 0.3 and all(len(right) == 200 for _, right in runs["NoPE alone"])
-assert end["window, NoPE"].min() > 0.97 and end["window, RoPE"].max() < 0.85
+assert end["window, NoPE"].min() > 0.97
+assert abs(end["window, RoPE"].max() - 0.76) < 0.07 and abs(end["window, RoPE"].min() - 0.58) < 0.07
 assert abs(end["KDA, NoPE"].mean() - end["KDA, RoPE"].mean()) < 0.08
 assert 0.6 < min(end["KDA, NoPE"].min(), end["KDA, RoPE"].min())
 assert max(end["KDA, NoPE"].max(), end["KDA, RoPE"].max()) < 0.92
@@ -720,10 +722,10 @@ assert max(end["KDA, NoPE"].max(), end["KDA, RoPE"].max()) < 0.92
 # Look at three things (all measured here, two seeds, thin lines).
 #
 # - **NoPE alone** does not learn the question: it answers a quarter, as one does who knows the bag of values and
-#   no order. So yes, without a layer that knows order, NoPE would hurt.
+#   no order. So yes, without a layer that knows order NoPE hurts, in these 200 updates at least.
 # - **The window models answer the question of this chapter.** They differ in the global layer alone. Both are
-#   perfect at 32 tokens; at 256 NoPE is still perfect, RoPE has lost a fifth in one seed and two fifths in the
-#   other.
+#   perfect at 32 tokens; at 256 NoPE still finds all but one in a hundred, while RoPE has lost about a quarter in
+#   one seed and two fifths in the other.
 # - **The KDA models do not:** the two lines lie on each other, and both fall. Why?
 #
 # A line that does not move when a part is exchanged is suspicious; [chapter
@@ -757,22 +759,28 @@ print("share right at 32 tokens        as trained       global layer silent")
 for name, shares in mute.items():
     print(f"{name:28s}", "  ".join(f"{row[0]:.2f}" for row in reach[name]), "      ",
           "  ".join(f"{share:.2f}" for share in shares))
+far = {name: [right_at(silent(model), 256) for model, _ in runs[name]] for name in ("KDA, NoPE", "KDA, RoPE")}
+for name, shares in far.items():
+    print(f"{name} at 256 tokens{'':7s}", "  ".join(f"{row[-1]:.2f}" for row in reach[name]), "      ",
+          "  ".join(f"{share:.2f}" for share in shares))
 fresh = [right_at(emptied(model), 256) for model, _ in runs["KDA, NoPE"]]
 print("KDA, NoPE at 256 tokens, states emptied every 32:", "  ".join(f"{share:.2f}" for share in fresh))
 
 # %% tags=["remove"]
 for name in ("KDA, NoPE", "KDA, RoPE"):
     assert np.abs(np.array(mute[name]) - reach[name][:, 0]).max() < 0.03
+    assert np.abs(np.array(far[name]) - reach[name][:, -1]).max() < 0.06
 assert max(*mute["window, NoPE"], *mute["window, RoPE"]) < 0.2
 assert max(fresh) < 0.35
 
 # %% [markdown]
 # In the KDA models the global layer is **idle**: silent or not, the answers are the same. The state holds all
-# eight pairs by itself, and learnt it first. With states emptied on the way nearly all answers are gone. The
-# window models, whose lower layer holds nothing, fall to guessing without their global layer (all measured here).
+# eight pairs by itself, and learnt it first. It stays so at 256 tokens; and with states emptied on the way nearly
+# all answers are gone. The window models, whose lower layer holds nothing, fall to guessing without their global
+# layer (all measured here).
 #
 # So the tie between KDA with NoPE and KDA with RoPE says *nothing* about positions, and the loss at 256 tokens is
-# that of a state which meets eight times more filler than in training: **recurrent layers have a length problem
+# that of a state which reads a text eight times as long as in training: **recurrent layers have a length problem
 # of their own.** In a model whose texts do not fit into states, both kinds of layers have work to do; these toys
 # are too small for it. Without the test of silence one could have sold the difference of two lucky seeds as a
 # result.
@@ -852,9 +860,9 @@ assert max(r2["NoPE attention"]) < 0.2 and 0.25 < min(r2["the miniature"]) < max
 # - **The miniature**, three KDA layers trained on many kinds of text, reads the token before in half of the
 #   cases, and less the further back. That is what the sentence "order comes from KDA" looks like from the inside.
 #
-# The **position** can hardly be read: $R^2$ (1: all of its variance is read, 0: none) is near 0 below the toys'
-# KDA and windows, about 0.1 below NoPE attention (the clock of section 3), and 0.4 in the miniature. KDA
-# carries order as recency and neighbourhood, not as a number on each token.
+# The **position** can be read roughly at best: $R^2$ (1: all of its variance is read, 0: none) is near 0 below
+# the toys' KDA and windows, about 0.1 below NoPE attention (perhaps the clock of section 3), and 0.4 in the
+# miniature. KDA carries order as recency and neighbourhood, not as a number on each token.
 
 # %% [markdown]
 # ## 10 · In the real K3
@@ -904,8 +912,8 @@ progress()
 #
 # 1. Attention without positions is a ratio of sums over tokens, so it reads a set; a permutation test shows it in
 #    any code, and finds a rotation that was left behind.
-# 2. In K3 order comes from KDA: decay makes recency, erasing lets the later write win, the convolution knows its
-#    neighbours exactly. The attention layers read a set of vectors that carry their order with them.
+# 2. In K3 order comes from KDA: decay makes recency, erasing lets the later write win, the convolution brings in
+#    the nearest neighbours. The attention layers read a set of vectors that carry their order with them.
 # 3. RoPE turns pairs of channels by position times speed; only differences count. Slow pairs meet new angles in
 #    longer texts, and nothing has trained the model for them.
 # 4. In a small hybrid whose global layer works, NoPE reads texts eight times longer than in training without
