@@ -380,9 +380,10 @@ def test_wrong_numbers_are_named(error, words, call):
 
 
 def test_accounting_knows_no_torch_and_every_name_has_a_docstring():
+    """Counting from a config needs no torch; built.py alone counts a model that is there."""
     assert all(inspect.getdoc(getattr(accounting, name)) for name in accounting.__all__)
     allowed = ("k3_scratch.accounting", "k3_scratch.config", "dataclasses", "math", "typing")
-    for path in Path(accounting.__file__).parent.glob("*.py"):
+    for path in set(Path(accounting.__file__).parent.glob("*.py")) - {Path(accounting.__file__).with_name("built.py")}:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", [])]
             if isinstance(node, (ast.Import, ast.ImportFrom)):

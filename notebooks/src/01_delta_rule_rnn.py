@@ -802,7 +802,8 @@ assert at_values > 0.95
 config = preset("kimi_k3")
 layers, heads = config.num_layers - len(config.mla_layers), config.num_heads
 state = config.kda_key_dim * config.kda_value_dim
-print(f"{layers} of {config.num_layers} layers x {heads} heads x {state:,} numbers = {layers * heads * state:,}")
+print(f"{layers} of {config.num_layers} layers x {heads} heads x {state:,} numbers "
+      f"= {layers * heads * state:,}")
 print(f"in float32 {layers * heads * state * 4 / 2 ** 20:g} MiB for one text, however long")
 
 # %% [markdown]

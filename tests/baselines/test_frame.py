@@ -57,7 +57,8 @@ def test_it_is_k3(name):
         for given in ({}, {"mask": mask}, {"documents": documents}):
             assert torch.equal(frame(tokens, **given), k3(tokens, **given))
         for lengths in ([19], [6, 1, 12]):
-            assert torch.equal(feed(frame, tokens, lengths), feed(k3, tokens, lengths))
+            # K3 reads its bank in two phases where one token comes alone: the same numbers in another order of sums
+            assert relative_error(feed(frame, tokens, lengths), feed(k3, tokens, lengths)) <= 1e-12
     same = build(config=config, seed=4, **K3_WORDS[name]).state_dict()
     assert all(torch.equal(x, same[key]) for key, x in K3(config, seed=4).state_dict().items())
     for model in (k3, frame):

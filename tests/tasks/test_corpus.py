@@ -112,7 +112,7 @@ def test_one_family_alone(name):
 def test_mixture_follows_the_weights():
     family = Corpus().batch(np.random.default_rng(0), 1200).family
     shares = np.bincount(family, minlength=6) / 1200
-    np.testing.assert_allclose(shares, np.array(list(WEIGHTS.values())) / 8, atol=0.04)
+    np.testing.assert_allclose(shares, np.array(list(WEIGHTS.values())) / sum(WEIGHTS.values()), atol=0.04)
     even = Corpus(weights={"copy": 1, "brackets": 3}).batch(np.random.default_rng(0), 200).family
     assert set(even) == {1, 3}
 
