@@ -29,7 +29,14 @@ class Source:
 
     def __init__(self, vector, eps):
         self.vector = vector                                             # [..., D]
-        self.inverse_rms = _InverseRMS.run(raised(vector), eps)        # [...]
+        self.inverse_rms = _InverseRMS.run(raised(vector), eps)          # [...]
+
+    @classmethod
+    def of(cls, vector, inverse_rms):
+        """A source whose inverse RMS is known."""
+        source = object.__new__(cls)
+        source.vector, source.inverse_rms = vector, inverse_rms
+        return source
 
 
 def mixing_weights(sources, query, norm_weight):
@@ -41,7 +48,11 @@ def mixing_weights(sources, query, norm_weight):
 
 def mixture(sources, weights):
     """sum_i p_i v_i of the raw vectors.                                     [N] of [..., D], [N, ...] -> [..., D]"""
-    return _Mixture.run(weights, *(s.vector for s in sources))
+    first, *rest = zip(weights, (s.vector for s in sources), strict=True)
+    total = first[0].unsqueeze(-1) * first[1]
+    for weight, v in rest:
+        total = total.addcmul_(weight.unsqueeze(-1), v.to(total.dtype))
+    return total.to(first[1].dtype)
 
 
 class _InverseRMS(ByHand):
@@ -59,23 +70,34 @@ class _InverseRMS(ByHand):
         return v * (d * inverse ** 3 / -v.shape[-1]).unsqueeze(-1), None
 
 
-class _Mixture(ByHand):
-    """The weighted sum and its gradients; the products d . v_i are never written out."""
+class _Read(ByHand):
+    """`mixture` with `mixing_weights`, and the gradient of both by hand, one new vector for each source.
+
+    With s_i = (v_i . n) / rms_i for the direction n and p = softmax(s):
+    d p_i = d . v_i      d s_i = p_i (d p_i - sum_j p_j d p_j)      d v_i = p_i d + d s_i / rms_i n
+    """
 
     @staticmethod
-    def forward(ctx, weights, *vectors):
-        ctx.save_for_backward(weights, *vectors)
-        total = weights[0].unsqueeze(-1) * vectors[0]
-        for weight, v in zip(weights[1:], vectors[1:], strict=True):
-            total.addcmul_(weight.unsqueeze(-1), v.to(total.dtype))
-        return total.to(vectors[0].dtype)
+    def forward(ctx, query, norm_weight, *parts):
+        sources = [Source.of(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        weights = mixing_weights(sources, query, norm_weight)
+        ctx.save_for_backward(query, norm_weight, weights, *parts)
+        return mixture(sources, weights)
 
     @staticmethod
     def backward(ctx, d):
-        weights, *vectors = ctx.saved_tensors
-        d = d.to(weights.dtype)
+        query, norm_weight, weights, *parts = ctx.saved_tensors
+        vectors, d = parts[::2], d.to(weights.dtype)
+        direction = (raised(query) * raised(norm_weight)).to(d.dtype)
         d_weights = torch.stack([torch.linalg.vecdot(d, v.to(d.dtype)) for v in vectors])
-        return d_weights, *((w.unsqueeze(-1) * d).to(v.dtype) for w, v in zip(weights, vectors, strict=True))
+        d_scores = weights * (d_weights - (weights * d_weights).sum(0))  # [N, ...]
+        d_dots = d_scores * torch.stack(parts[1::2])
+        d_direction = sum(d_dot.flatten() @ raised(v).flatten(0, -2) for d_dot, v in zip(d_dots, vectors, strict=True))
+        d_parts = []
+        for weight, v, d_score, d_dot in zip(weights, vectors, d_scores, d_dots, strict=True):
+            d_v = (weight.unsqueeze(-1) * d).addcmul_(d_dot.unsqueeze(-1), direction)
+            d_parts += [d_v.to(v.dtype), d_score * (raised(v) @ direction)]
+        return (d_direction * norm_weight).to(query.dtype), (d_direction * query).to(norm_weight.dtype), *d_parts
 
 
 class DepthMix(nn.Module):
@@ -90,7 +112,7 @@ class DepthMix(nn.Module):
         """[N] sources of [B, T, D] -> [B, T, D]. A single source is returned as it is."""
         if len(sources) == 1:
             return sources[0].vector
-        return mixture(sources, mixing_weights(sources, self.query, self.weight))
+        return _Read.run(self.query, self.weight, *(part for s in sources for part in (s.vector, s.inverse_rms)))
 
 
 class Bank:

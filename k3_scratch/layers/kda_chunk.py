@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from k3_scratch.layers.kda_inputs import kda_inputs
 from k3_scratch.layers.kda_scan import kda_scan
+from k3_scratch.layers.kda_solve import kda_solve
 from k3_scratch.layers.kda_tiles import centred_tiles, dyadic_tiles, fits_centred
 
 
@@ -41,7 +42,7 @@ def kda_chunk(q, k, v, g, beta, state=None, *, scale=None, chunk=None, documents
         L, A = L * same, A * same
         q_in, k_in, k_end = q_in * entering, k_in * entering, k_end * leaving
         through = through * (entering & leaving)[..., -1, :]
-    solved = _solve(L, torch.cat([k_in, beta * v], -1))                  # [W | U]  [N, B, H, C, K + V]
+    solved = kda_solve(L, k_in, beta, v)                                 # [W | U]  [N, B, H, C, K + V]
     states, written, state = kda_scan(*(x.flatten(1, 2) for x in (solved, k_end, through)),
                                       (enter.unsqueeze(-1) * state).flatten(0, 1))
     o = _product_sum(A, written, q_in, states)                           # [N B H, C, V]
@@ -62,11 +63,6 @@ def _cut(x, C):
 def _product_sum(A, written, q_in, states):
     """A V~ + q_in S of all chunks.                                                                -> [N B H, C, V]"""
     return torch.baddbmm(A.flatten(0, 2) @ written.flatten(0, 1), q_in.flatten(0, 2), states.flatten(0, 1))
-
-
-def _solve(L, right):
-    """X with (I + L) X = right, for unit lower triangular I + L; transposed, which BLAS does three times faster."""
-    return torch.linalg.solve_triangular(L.mT, right.mT, upper=True, left=False, unitriangular=True).mT
 
 
 def _document_masks(documents, C):

@@ -9,6 +9,7 @@ from torch_helpers import NAMES, REGIMES, kda_arguments, normal, relative_error,
 
 from k3_scratch.layers.kda import kda_chunk, kda_recurrent
 from k3_scratch.layers.kda_scan import kda_scan
+from k3_scratch.layers.kda_solve import kda_solve
 from k3_scratch.layers.kda_tiles import fits_centred
 from k3_scratch.reference.delta_rule_backward import delta_recurrent_backward
 from k3_scratch.reference.kda_backward import kda_recurrent_backward
@@ -165,6 +166,18 @@ def test_gradcheck_of_the_scan():
     assert torch.autograd.gradcheck(kda_scan, leaves)
     for used in range(3):                                                        # a loss that reads one result only
         assert torch.autograd.gradcheck(lambda *x, used=used: kda_scan(*x)[used], leaves)
+
+
+def test_solve():
+    """Below the diagonal is all that is read, inputs stay as they are, and the gradient is right."""
+    rng = np.random.default_rng(2)
+    L, k_in, beta, v = (torch.from_numpy(rng.normal(size=(2, 3, 4, 5, n))) for n in (5, 3, 1, 2))
+    before = [x.clone() for x in (L, k_in, beta, v)]
+    solved = kda_solve(L, k_in, beta, v)
+    assert relative_error(solved + L.tril(-1) @ solved, torch.cat([k_in, beta * v], -1)) <= 1e-12
+    assert all(torch.equal(x, y) for x, y in zip(before, (L, k_in, beta, v), strict=True))
+    leaves = [x.requires_grad_() for x in (L, k_in, beta, v.transpose(0, 1).contiguous().transpose(0, 1))]
+    assert torch.autograd.gradcheck(kda_solve, leaves)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

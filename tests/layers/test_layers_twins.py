@@ -166,12 +166,14 @@ def test_two_phases(N):
         torch.testing.assert_close(mixed, want, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("function", ["situ_glu", "depth_mix", "l2_norm", "rms_norm"])
+@pytest.mark.parametrize("function", ["situ_glu", "depth_mix", "l2_norm", "rms_norm", "bounded_decay"])
 @pytest.mark.parametrize("size", [0.3, 30.0])
 def test_gradients_by_hand(function, size):
     shapes = {"situ_glu": [(4, 3), (4, 3)], "depth_mix": [(3, 2, 4, 5), (5,), (5,)], "l2_norm": [(3, 5)],
-              "rms_norm": [(2, 3, 5), (5,)]}[function]
+              "rms_norm": [(2, 3, 5), (5,)], "bounded_decay": [(2, 3, 4, 5), (4,)]}[function]
     leaves = [(size * normal(RNG, *shape)).requires_grad_() for shape in shapes]
+    if function == "bounded_decay":                                      # A_log is a logarithm: e^30 is no rate
+        leaves[1] = (leaves[1].detach() / size).requires_grad_()
     assert torch.autograd.gradcheck(TWINS[function][0], leaves)
 
 
