@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import k3_scratch
-from k3_scratch.config import preset
+from k3_scratch.config import K3Config, VisionConfig, preset
 from k3_scratch.model import K3
 from k3_scratch.shapes import ShapeError
 
 PACKAGE = Path(k3_scratch.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-MODEL_SIDE = {"model", "layers", "config", "shapes", "cache"}
+MODEL_SIDE = {"model", "layers", "config", "shapes", "cache", "vision"}
 EVERYTHING = None
 NOT_FOR_THE_COURSE = ("lab", "bench")
 
@@ -30,10 +30,10 @@ MAY_IMPORT = {
     "layers": {"config", "shapes"},
     "baselines": {"layers", "config", "shapes"},
     "cache": {"layers", "config", "shapes", "accounting"}, "accounting": {"layers", "config", "shapes", "cache"},
-    "model": {"layers", "config", "shapes", "cache", "accounting"},
+    "model": {"layers", "config", "shapes", "cache", "accounting", "vision"}, "vision": {"layers", "config", "shapes"},
     "generate": {*MODEL_SIDE, "tasks.vocabulary"},
     "training": {"model", "cache", "generate", "tasks", "config", "layers", "files"},
-    "analysis": {"model", "layers", "reference"}, "serving": {*MODEL_SIDE, "reference"},
+    "analysis": {"model", "layers", "reference"}, "serving": {*MODEL_SIDE, "generate", "reference"},
     "export": {*MODEL_SIDE, "reference", "files", "tasks.vocabulary"},
     "plots": {"config", "shapes"},
     "pretrained": {"training"},
@@ -43,6 +43,7 @@ MAY_IMPORT = {
 OUTSIDE = {                                        # and of the outside world, where that is restricted
     "shapes": set(), "config": set(), "tasks": {"numpy"}, "reference": {"numpy"}, "plots": {"numpy", "matplotlib"},
     "layers": {"torch", "numpy"}, "baselines": {"torch"}, "cache": {"torch"}, "model": {"torch"}, "generate": {"torch"},
+    "vision": {"torch"},
 }
 
 
@@ -217,8 +218,13 @@ REFERENCE = {
     "quantile_balancing.quantile_bias_histogram": (BALANCE, {"k": 2}),
     "quantile_balancing.bias_from_histogram": ({"counts": "E bins"}, {"low": -1.0, "high": 1.0, "tokens": 20, "k": 2}),
     "quantile_balancing.alternating_balance": ({"scores": "m E"}, {"k": 2, "rounds": 1}),
+    "patches.patches": ({"images": "M S T D"}, {"size": 1}), "pixel_shuffle.pixel_shuffle": ({"x": "M S T D"},
+                                                                                             {"merge": 1}),
     "rms_norm.rms_norm": ({"x": "D", "weight": "D"}, {}),
+    "rope_2d.rope_2d": ({"x": "M S T H K"}, {}),
     "router.route": (ROUTE, {"k": 2}),
+    "vision.picture_attention": ({"x": "m T C D", "qkv": "O H K D", "output": "D S"}, {}),
+    "vision.place_pictures": ({"h": "B T D", "tokens": "B T", "vectors": "B T D"}, {"image_token": 1}),
     "short_convolution.short_convolution": ({"x": "T P", "weight": "P taps", "tail": "O P"}, {}),
     "sign_rule.sign_rule": ({"bias": "E", "counts": "E"}, {"rate": 0.1}),
     "situ.situ_glu": (GLU, {}), "swiglu.swiglu": (GLU, {}),
@@ -237,7 +243,10 @@ LAYERS = {
     "mla.mla_naive": ({**batched(MLA), "w_kvb": MLA["w_kvb"]}, {}),
     "mla.mla_absorbed": ({**batched(MLA), "w_kvb": MLA["w_kvb"]}, {}),
     "quantile_balancing.quantile_bias": (BALANCE, {"k": 2}),
+    "patches.patches": ({"images": "M S T D"}, {"size": 1}), "pixel_shuffle.pixel_shuffle": ({"x": "M S T D"},
+                                                                                             {"merge": 1}),
     "rms_norm.rms_norm": ({"x": "D", "weight": "D"}, {}),
+    "rope_2d.rope_2d": ({"x": "M S T H K"}, {}),
     "router.route": (ROUTE, {"k": 2}),
     "short_convolution.short_convolution": ({"x": "B T P", "weight": "P taps", "tail": "B O P", "documents": "B T"},
                                             {}),
@@ -268,17 +277,17 @@ BASELINES = {
 TABLES = {"reference": REFERENCE, "layers": LAYERS, "baselines": BASELINES}
 # Any shape will do, no array is taken, or it is an inner step whose caller has checked the shapes.
 ANY_SHAPE = {
-    "reference": {"sigmoid.sigmoid", "silu.silu", "softmax.softmax", "unit_keys.l2_norm", "memory.as_float64",
+    "reference": {"sigmoid.sigmoid", "silu.silu", "softmax.softmax", "gelu.gelu", "unit_keys.l2_norm", "memory.as_float64",
                   "memory.query_scale", "mla.visible_pairs", "mxfp4.mxfp4_pack"},
     "layers": {"precision.raised", "unit_keys.l2_norm", "situ.activation", "attention_residuals.mixing_weights",
                "attention_residuals.mixture", "experts.can_group", "experts.grouped_product", "experts.looped_product",
-               "kda_scan.kda_scan", "kda_tiles.fits_centred", "kda_tiles.centred_tiles", "kda_tiles.dyadic_tiles",
-               "mla.visible"},
+               "kda_scan.kda_scan", "kda_solve.kda_solve", "kda_tiles.fits_centred", "kda_tiles.centred_tiles",
+               "kda_tiles.dyadic_tiles", "mla.visible"},
     "baselines": {"entry.registry", "ffns.full_width", "frame.build", "hyper_connections.all_streams",
                   "hyper_connections.collapse", "mixers.new_layer_cache", "table.baseline_table",
                   "token_loop.token_loop"},
 }
-APART = {"k3.k3_forward", "attention_residuals.full_attention_residuals",
+APART = {"k3.k3_forward", "vision.encode_pictures", "attention_residuals.full_attention_residuals",
          "attention_residuals.block_attention_residuals",
          "mxfp4.mxfp4_unpack"}                           # takes bytes: its wrong shapes are in test_case_22
 
@@ -291,7 +300,7 @@ def arrays(contracts, make):
 def numpy_array(name, shape):
     if name == "counts" and len(shape) == 2:
         return np.ones(shape)
-    if name in ("mask", "documents"):
+    if name in ("mask", "documents", "tokens"):
         return np.ones(shape, dtype=bool if name == "mask" else np.int64)
     return np.random.default_rng(len(name)).uniform(-0.9, -0.1, shape)
 
@@ -359,6 +368,7 @@ def test_every_public_function_is_in_a_table(folder):
 def test_wrong_shapes_into_the_whole_reference():
     from k3_scratch.reference.attention_residuals import block_attention_residuals, full_attention_residuals
     from k3_scratch.reference.k3 import k3_forward
+    from k3_scratch.reference.vision import encode_pictures
     embedding, sublayers = np.ones((5, 7)), [lambda x: x] * 4
     for function, sizes in ((full_attention_residuals, ()), (block_attention_residuals, (2,))):
         function(embedding, sublayers, np.ones((5, 7)), np.ones((5, 7)), *sizes)
@@ -371,6 +381,14 @@ def test_wrong_shapes_into_the_whole_reference():
     assert k3_forward(tokens, weights, config).shape == (1, 6, 260)
     with pytest.raises(ShapeError, match="tokens"):
         k3_forward(tokens[0], weights, config)
+    pictures = K3Config(vision=VisionConfig(num_layers=1, hidden_size=8, num_heads=1, qkv_size=8, patch_size=2,
+                                            intermediate_size=8, position_table=2))
+    with_eyes = {name: value.double().numpy() for name, value in K3(pictures).state_dict().items()}
+    images = np.zeros((2, 4, 4, 3))
+    assert encode_pictures(images, with_eyes, pictures).shape == (2, 1, 64)
+    for wrong in (images[0], images[..., :2], images[:, :3]):
+        with pytest.raises((ShapeError, ValueError)):
+            encode_pictures(wrong, with_eyes, pictures)
     for name in ("embed_tokens.weight", "layers.0.self_attn.q_proj.weight", "layers.1.self_attn.kv_b_proj.weight",
                  "layers.1.block_sparse_moe.experts.w2", "norm.weight"):
         with pytest.raises((ShapeError, ValueError)):
