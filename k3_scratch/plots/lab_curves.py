@@ -4,7 +4,8 @@ import numpy as np
 
 from k3_scratch.plots.bench_axes import label_panels
 from k3_scratch.plots.lab_dots import short
-from k3_scratch.plots.style import DASHES, INK, MARKERS, PETROFF10, PlotError, as_array, new_figure, styled
+from k3_scratch.plots.seed_lines import draw_line
+from k3_scratch.plots.style import INK, PETROFF10, PlotError, as_array, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 
@@ -36,11 +37,8 @@ def lab_curves(panels, *, title, x_label, y_label, limits=None, level=None, log_
             check_shapes("lab_curves", x=(x, "n"), runs=(runs, "seeds n"))
             number = names.index(label)
             colour = PETROFF10[number % len(PETROFF10)]
-            if len(runs) > 1:
-                axes.plot(x, runs.T, color=colour, linewidth=0.7, alpha=0.4)
             mean = runs.mean(axis=0)
-            axes.plot(x, mean, color=colour, linestyle=DASHES[number % len(DASHES)], linewidth=2.2,
-                      marker=MARKERS[number % len(MARKERS)], markevery=max(1, len(x) // 10))
+            draw_line(axes, x, runs, mean, number, colour, markevery=max(1, len(x) // 10))
             ends.append(mean[-1])
             labels.append(f"{label} {short(mean[-1])}" if numbers else label)
             colours.append(colour)

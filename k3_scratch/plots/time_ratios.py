@@ -3,19 +3,8 @@
 import numpy as np
 
 from k3_scratch.plots.bench_axes import plain_log, tokens
-from k3_scratch.plots.style import (
-    DASHES,
-    INK,
-    MARKERS,
-    PETROFF10,
-    PlotError,
-    as_array,
-    label_ends,
-    need_rising,
-    new_figure,
-    styled,
-)
-from k3_scratch.shapes import check_shapes
+from k3_scratch.plots.seed_lines import factor_axis, finish_lines, read_lines
+from k3_scratch.plots.style import DASHES, INK, MARKERS, PETROFF10, PlotError, new_figure, styled
 
 
 @styled
@@ -27,17 +16,11 @@ def time_ratios(x, ratios, *, title, x_label, y_label, even=None):
     even    what is written on the line at 1; None: no line
     Raises ShapeError for other lengths, PlotError without lines or for ratios not above 0.
     """
-    x = as_array("time_ratios", "x", x)
-    need_rising("time_ratios", "x", x)
-    if not isinstance(ratios, dict) or not ratios or len(ratios) > len(MARKERS):
-        raise PlotError(f"time_ratios: ratios must be a dict {{label: [rounds, n]}} with 1 to {len(MARKERS)} entries, "
-                        f"but {type(ratios).__name__} of length {len(ratios)} came")
+    x, ratios = read_lines("time_ratios", "ratios", x, ratios, "rounds")
     figure = new_figure(8.4, 4.3)
     axes = figure.add_subplot()
     ends, colours = [], []
     for place, (label, rounds) in enumerate(ratios.items()):
-        rounds = np.atleast_2d(as_array("time_ratios", f"ratios[{label!r}]", rounds))
-        check_shapes("time_ratios", x=(x, "n"), **{f"ratios[{label!r}]": (rounds, "rounds n")})
         if not rounds.min() > 0:
             raise PlotError(f"time_ratios: ratios[{label!r}] must be above 0, but {rounds.min():g} came")
         low, middle, high = np.percentile(rounds, (25, 50, 75), axis=0)
@@ -46,18 +29,10 @@ def time_ratios(x, ratios, *, title, x_label, y_label, even=None):
                       linestyle=DASHES[place % len(DASHES)], linewidth=2.2, elinewidth=1.2, label=label)
         ends.append(middle[-1])
         colours.append(colour)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(x, [tokens(tick) for tick in x])
-    axes.minorticks_off()
+    factor_axis(axes, x, [tokens(tick) for tick in x])
     plain_log(axes)
     if even is not None:
         axes.axhline(1, color=PETROFF10[0], linewidth=2.2)
         axes.text(0.01, 1.04, even, transform=axes.get_yaxis_transform(), fontsize=9, va="bottom", color=INK)
-    axes.grid(True, axis="y")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    axes.set_title(title)
-    axes.margins(x=0.02)
-    figure.get_layout_engine().execute(figure)
-    label_ends(axes, ends, list(ratios), colours)
+    finish_lines(figure, axes, ends, list(ratios), colours, title=title, x_label=x_label, y_label=y_label)
     return figure

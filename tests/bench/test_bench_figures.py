@@ -1,11 +1,9 @@
 """The five pictures on small arrays: what is drawn, that nothing is cut off, and what is refused."""
 
-import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from k3_scratch.plots.bench_decode import decode_cost
-from k3_scratch.plots.bench_error import chunk_errors
 from k3_scratch.plots.bench_moe import dispatch_times
 from k3_scratch.plots.bench_step import step_parts
 from k3_scratch.plots.bench_time import time_against_length
@@ -75,14 +73,6 @@ def test_step():
     assert [tick.get_text() for tick in more_than_all.get_yticklabels()] == ["KDA", "MoE"]
 
 
-def test_error():
-    figure = chunk_errors([8, 16, 32], {"split at the start": [1e-7, 2e-7, None], "dyadic": [1e-7, 0.0, 1e-7]})
-    axes = figure.axes[0]
-    heights = drawn(axes)["split at the start"].get_ydata()
-    assert list(heights[:2]) == [1e-7, 2e-7] and heights[2] == 1 and "not finite" in words(axes) and inside(figure)
-    assert "not finite" not in words(chunk_errors([8, 16], {"dyadic": [1e-7, 1e-7]}).axes[0])
-
-
 @pytest.mark.parametrize(("call", "error", "says"), [
     (lambda: time_against_length([2, 1], TIMES, SLOPES), PlotError, "lengths must rise"),
     (lambda: time_against_length(LENGTHS, {}, {}), PlotError, "at least one line"),
@@ -96,9 +86,6 @@ def test_error():
     (lambda: step_parts({}, 1.0), PlotError, "at least one part"),
     (lambda: step_parts({"KDA": 1.0}, 0.0), PlotError, "whole above 0"),
     (lambda: step_parts({"KDA": -1.0}, 1.0), PlotError, "0 or more"),
-    (lambda: chunk_errors([1, 2], {}), PlotError, "at least one scheme"),
-    (lambda: chunk_errors([1, 2], {"dyadic": [1e-7]}), ShapeError, "n = 2"),
-    (lambda: chunk_errors([1, 2], {"dyadic": [None, np.nan]}), PlotError, "at least one number"),
 ])
 def test_refused(call, error, says):
     with pytest.raises(error, match=says):
