@@ -28,6 +28,7 @@ class VisionConfig:
     num_channels: int = 3             # red, green, blue
     position_table: int = 64          # learned positions: a table of 64 x 64
     merge: int = 2                    # pixel shuffle: merge x merge patches become one token
+    image_token: int = 259            # the marker, one for each token of a picture; 259 in our byte vocabulary
 
     @property
     def projector_size(self):
@@ -37,6 +38,8 @@ class VisionConfig:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             _need_integer(self, field.name, 1, "vision.")
+        _need(self, "qkv_size", self.qkv_size % (4 * self.num_heads) == 0,
+              f"a multiple of 4 num_heads = {4 * self.num_heads} (2-D positions turn pairs in two halves)", "vision.")
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,9 @@ class K3Config:
               and all(0 <= i < self.num_layers for i in self.mla_layers),
               f"ascending layer numbers from 0 to {self.num_layers - 1}, each once")
         _need(self, "vision", self.vision is None or isinstance(self.vision, VisionConfig), "null or its fields")
+        if self.vision is not None:
+            _need(self.vision, "image_token", self.vision.image_token < self.vocab_size,
+                  f"below vocab_size = {self.vocab_size}", "vision.")
 
     @property
     def kda_layers(self):
@@ -233,6 +239,11 @@ _NANO = K3Config(
     num_experts=6, num_experts_per_token=2, num_shared_experts=2, moe_intermediate_size=18, moe_latent_size=16,
 )
 
+# The miniature with eyes: pictures of 16 x 16 pixels, 64 patches, 16 tokens each.
+_VISION = K3Config(vision=VisionConfig(
+    num_layers=2, hidden_size=48, num_heads=4, qkv_size=48, intermediate_size=96, patch_size=2, position_table=8,
+))
+
 # Kimi Linear 48B-A3B: softplus decay, low-rank gate, ungated MLA, plain MoE, plain residual (arXiv 2510.26692).
 _KIMI_LINEAR_48B = K3Config(
     vocab_size=163_840, hidden_size=2304, num_layers=27, num_heads=32, attn_res_block_size=None, kda_key_dim=128,
@@ -252,7 +263,7 @@ _KIMI_K3 = K3Config(
     vision=VisionConfig(),
 )
 
-PRESETS = {"nano": _NANO, "mini": _MINI, "kimi_linear_48b": _KIMI_LINEAR_48B, "kimi_k3": _KIMI_K3}
+PRESETS = {"nano": _NANO, "mini": _MINI, "vision": _VISION, "kimi_linear_48b": _KIMI_LINEAR_48B, "kimi_k3": _KIMI_K3}
 
 
 def preset(name):

@@ -8,7 +8,8 @@ from k3_scratch.tasks.vocabulary import PAD
 
 
 @torch.inference_mode()
-def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=None, top_p=None, stop_tokens=(), seed=0):
+def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=None, top_p=None, stop_tokens=(), seed=0,
+             images=None):
     """The continuation of each prompt, without the prompt.
 
     prompt_ids      one prompt (list of token numbers) or a list of prompts of any lengths, none empty
@@ -17,11 +18,13 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
                     top_k has already cut)
     stop_tokens     a row ends after one of them; the stop token is the last of the result
     seed            of the draws: the same seed gives the same text, whatever was drawn elsewhere
+    images          [P, Y, X, C] uint8, the pictures whose markers stand in the prompts, prompt after prompt; a model
+                    with a picture encoder writes text alone, never a marker
     Returns a list of token numbers for one prompt, a list of lists for several. Raises ValueError naming the argument.
     """
     single = len(prompt_ids) > 0 and not hasattr(prompt_ids[0], "__len__")
     prompts = [list(map(int, prompt)) for prompt in ([prompt_ids] if single else prompt_ids)]
-    _check(prompts, max_new_tokens, temperature, top_k, top_p, seed)
+    check_request("generate", prompts, max_new_tokens, temperature, top_k, top_p, seed)
     device = model.embed_tokens.weight.device
     generator = torch.Generator(device="cpu").manual_seed(seed)
     longest = max(map(len, prompts))
@@ -31,9 +34,12 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
     cache = model.new_cache(len(prompts))
     outputs, running = [[] for _ in prompts], [True] * len(prompts)
     with evaluating(model):
-        logits = model(tokens, cache, mask=None if mask.all() else mask)[:, -1]
+        pictures = {} if images is None else {"images": images}
+        logits = model(tokens, cache, mask=None if mask.all() else mask, **pictures)[:, -1]
         for i in range(max_new_tokens):
-            chosen = _choose(logits, temperature, top_k, top_p, generator)
+            if model.config.vision is not None:
+                logits[:, model.config.vision.image_token] = -torch.inf
+            chosen = choose(logits, temperature, top_k, top_p, generator)
             for row, token in enumerate(chosen.tolist()):
                 if running[row]:
                     outputs[row].append(token)
@@ -55,8 +61,8 @@ def evaluating(model):
         model.train(was_training)
 
 
-def _choose(logits, temperature, top_k, top_p, generator):
-    """The next token of each row.                                                              [B, vocab] -> [B]"""
+def choose(logits, temperature, top_k, top_p, generator):
+    """The next token of each row, greedy or drawn; arguments as `generate`.                    [B, vocab] -> [B]"""
     if temperature == 0:
         return logits.argmax(-1)
     logits = logits.double().cpu()
@@ -71,9 +77,10 @@ def _choose(logits, temperature, top_k, top_p, generator):
     return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
 
 
-def _check(prompts, max_new_tokens, temperature, top_k, top_p, seed):
+def check_request(function, prompts, max_new_tokens, temperature, top_k, top_p, seed):
+    """Raise ValueError, in the name of `function`, for an argument that `generate` describes and that cannot be."""
     if not prompts or not all(prompts):
-        raise ValueError("generate: prompt_ids must be one prompt or a list of prompts, none of them empty")
+        raise ValueError(f"{function}: prompt_ids must be one prompt or a list of prompts, none of them empty")
     for name, value, fits, wanted in (
             ("max_new_tokens", max_new_tokens, max_new_tokens >= 1, "at least 1"),
             ("temperature", temperature, temperature >= 0, "0 (greedy) or above"),
@@ -81,4 +88,4 @@ def _check(prompts, max_new_tokens, temperature, top_k, top_p, seed):
             ("top_p", top_p, top_p is None or 0 < top_p <= 1, "None or above 0 and at most 1"),
             ("seed", seed, 0 <= seed < 2 ** 63, "from 0 on, below 2^63")):
         if not fits:
-            raise ValueError(f"generate: {name} must be {wanted}, but {value} came")
+            raise ValueError(f"{function}: {name} must be {wanted}, but {value} came")

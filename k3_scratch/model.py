@@ -8,6 +8,7 @@
                                                                  while decoding, layers/two_phase.py
     both factors of the gated activation are bounded             layers/situ.py
     RMSNorm without bias, embedding without scale, head untied   layers/rms_norm.py, `K3` below
+    pictures are tokens of the same sequence                     vision.py
 """
 
 import torch
@@ -23,6 +24,7 @@ from k3_scratch.layers.mla_attention import GatedMLA
 from k3_scratch.layers.rms_norm import RMSNorm
 from k3_scratch.layers.two_phase import TwoPhaseBank
 from k3_scratch.shapes import ShapeError, check_shapes
+from k3_scratch.vision import Vision, check_images
 
 
 class DecoderLayer(nn.Module):
@@ -88,11 +90,14 @@ class K3(nn.Module):
             self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
             self.reset_matrices()
+            if config.vision is not None:                                # drawn last: the text part is that without it
+                self.vision = Vision(config)
+                self.reset_matrices(self.vision)
 
     @torch.no_grad()
-    def reset_matrices(self):
+    def reset_matrices(self, part=None):
         """Every matrix N(0, initializer_range). Vectors and convolutions keep what their own classes gave them."""
-        for name, parameter in self.named_parameters():
+        for name, parameter in (part or self).named_parameters():
             if parameter.dim() >= 2 and "conv1d" not in name:
                 parameter.normal_(0.0, self.config.initializer_range)
 
@@ -108,7 +113,9 @@ class K3(nn.Module):
         cache      from `new_cache(B)`; the tokens continue what it holds, and it is filled with them
         mask       [B, T]  bool, False at pads, which must all come first in a row (left padding)
         documents  [B, T]  whole numbers; where the number changes a new document begins that sees nothing before it
-        images     for a config with a vision encoder
+        images     [P, Y, X, C]  uint8, all pictures of the batch, row after row, for a config with a vision encoder:
+                   each takes as many tokens `config.vision.image_token` as `vision.picture_tokens` says, all in one
+                   call, where its vectors stand in place of their embeddings
         returns    logits [B, T, vocab]; at pads they mean nothing. Raises ShapeError or ValueError naming the argument.
         """
         return self.lm_head(self.hidden(tokens, cache, mask=mask, documents=documents, images=images))
@@ -117,6 +124,8 @@ class K3(nn.Module):
         """What the head reads: the last mix over depth, normed; arguments as `forward`.            -> [B, T, D]"""
         self._check(tokens, cache, mask, documents, images)
         h, bank = self.embed_tokens(tokens), self.new_bank(cache, tokens)            # [B, T, D]
+        if self.config.vision is not None:
+            h = self.vision.place(h, tokens, images)
         if documents is not None:                                        # runs, so that a number may come back later
             changed = documents[:, 1:] != documents[:, :-1]
             first = documents.new_zeros(documents.shape)[:, :1]
@@ -166,7 +175,9 @@ class K3(nn.Module):
             if low < 0 or high >= self.config.vocab_size:
                 raise ValueError(f"K3: tokens must be from 0 to {self.config.vocab_size - 1}, "
                                  f"but {low if low < 0 else high} came")
-        if images is not None:
+        if self.config.vision is not None:
+            check_images(self.config.vision, tokens, images)
+        elif images is not None:
             raise ValueError("K3: images needs a model with a vision encoder, and this configuration has none")
         if documents is not None and cache is not None:
             raise ValueError("K3: documents packs whole sequences; it cannot be used together with a cache")

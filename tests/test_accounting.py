@@ -49,7 +49,7 @@ VARIANTS = {
     "all dense": NANO.replace(first_k_dense=4),
     "no dense": NANO.replace(first_k_dense=0),
     "seven layers, two taps": NANO.replace(num_layers=7, conv_size=2),
-    "with pictures": NANO.replace(vision=VisionConfig(2, 12, 2, 18, 20, 4, 3, 5, 2)),
+    "with pictures": NANO.replace(vision=VisionConfig(2, 12, 2, 16, 20, 4, 3, 5, 2)),
 }
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 
@@ -175,7 +175,7 @@ def test_k3_shapes_are_those_of_the_checkpoint():
 
 def test_pictures_of_a_small_model_on_paper():
     assert vision_parameters(VARIANTS["with pictures"]) == {
-        "encoder": 2 * (4 * 12 * 18 + 2 * 12 * 20 + 24) + 4 * 4 * 3 * 12 + 5 * 5 * 12 + 12,
+        "encoder": 2 * (4 * 12 * 16 + 2 * 12 * 20 + 24) + 4 * 4 * 3 * 12 + 5 * 5 * 12 + 12,
         "projector": 48 * 48 + 48 * 24 + 24,
     }
 

@@ -321,7 +321,7 @@ def one_line(arguments, fragment, capsys):
 
 
 BAD_TRAIN = [
-    (["--preset", "huge"], "preset must be one of nano, mini, kimi_linear_48b, kimi_k3, but 'huge' came"),
+    (["--preset", "huge"], "preset must be one of nano, mini, vision, kimi_linear_48b, kimi_k3, but 'huge' came"),
     (["--config", "nowhere.json"], "nowhere.json: not a readable JSON configuration"),
     (["--config", "broken.json"], "broken.json: not a readable JSON configuration"),
     (["--config", "wrong.json"], "wrong.json: num_heads must be a whole number, at least 1, but 0 came"),

@@ -84,6 +84,10 @@ def test_vision_fields_are_checked_too():
         K3Config(vision={"patch_size": 0})
     with pytest.raises(ConfigError, match=r"^vision\.patches: no such field; known are hidden_size, .*patch_size"):
         K3Config(vision={"patches": 14})
+    with pytest.raises(ConfigError, match=r"^vision\.qkv_size must be a multiple of 4 num_heads = 8 .*, but 20 came"):
+        VisionConfig(num_heads=2, qkv_size=20)
+    with pytest.raises(ConfigError, match=r"^vision\.image_token must be below vocab_size = 100, but 259 came"):
+        K3Config(vocab_size=100, vision={})
     assert K3Config(vision={"merge": 3}).vision == VisionConfig(merge=3)
     assert VisionConfig().projector_size == 4096
 
@@ -175,7 +179,7 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
 def test_unknown_preset_lists_the_known():
     with pytest.raises(ConfigError) as caught:
         preset("huge")
-    assert str(caught.value) == "preset must be one of nano, mini, kimi_linear_48b, kimi_k3, but 'huge' came"
+    assert str(caught.value) == "preset must be one of nano, mini, vision, kimi_linear_48b, kimi_k3, but 'huge' came"
 
 
 def test_every_preset_is_a_whole_configuration():

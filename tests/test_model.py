@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent / "layers"))            # torch_hel
 
 from torch_helpers import KIMI_LINEAR, NANO, VARIANTS, feed, live_model, normal, tokens_for, variant, weights_of
 
-from k3_scratch.accounting import count_parameters
+from k3_scratch.accounting import count_parameters, vision_parameters
 from k3_scratch.config import preset
 from k3_scratch.model import K3
 from k3_scratch.reference.k3 import k3_forward
@@ -278,14 +278,17 @@ def test_initial_values(spread):
     assert not any(b.any() for b in model.buffers())
 
 
-@pytest.mark.parametrize("name", ["kimi_k3", "kimi_linear_48b", "mini", "nano"])
+@pytest.mark.parametrize("name", ["kimi_k3", "kimi_linear_48b", "mini", "vision", "nano"])
 def test_parameters_of_the_presets(name):
     config = preset(name)
     with torch.device("meta"):
         model = K3(config)
     count, sums, instances = count_parameters(config), {}, {}
     sizes = {n: x.numel() for n, x in model.state_dict().items()}
-    assert sum(sizes.values()) == count.total
+    assert sum(sizes.values()) == count.total_with_vision
+    pictures = {n: sizes.pop(n) for n in list(sizes) if n.startswith("vision.")}
+    projector = sum(size for n, size in pictures.items() if n.startswith("vision.projector"))
+    assert vision_parameters(config) == {"encoder": sum(pictures.values()) - projector, "projector": projector}
 
     def add(part, *prefixes, number=1):
         for prefix in prefixes:

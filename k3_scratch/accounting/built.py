@@ -20,14 +20,15 @@ from k3_scratch.layers.attention_residuals import DepthMix
 from k3_scratch.layers.kda_attention import KimiDeltaAttention
 from k3_scratch.layers.mla_attention import GatedMLA
 from k3_scratch.layers.short_convolution import ShortConvolution
+from k3_scratch.vision import Vision
 
 
 @dataclass(frozen=True)
 class BuiltCount:
     """Result of `count_built`; every number counts parameters."""
 
-    total: int                      # selection biases and other saved buffers included
-    active: int                     # what one token multiplies with; the head counts, the embedding does not
+    total: int                      # selection biases, other saved buffers and the picture encoder included
+    active: int                     # what one token multiplies with; the head counts, the embedding and encoder do not
     routed_experts: int             # all routed experts of all layers
 
 
@@ -52,7 +53,8 @@ def count_built(model):
         size, number = sum(p.numel() for p in experts.parameters()), next(experts.parameters()).shape[0]
         routed += size
         idle += size // number * (number - k)
-    return BuiltCount(total, total - looked_up - idle, routed)
+    eyes = sum(p.numel() for p in _eyes(model))                          # they work once a picture, not once a token
+    return BuiltCount(total, total - looked_up - idle - eyes, routed)
 
 
 def flops_built(model, context=0, decode=False):
@@ -68,6 +70,7 @@ def flops_built(model, context=0, decode=False):
         raise TypeError(f"flops_built: decode must be True (absorbed) or False (expanded), but {decode!r} came")
     no_matrix = (nn.Embedding, ShortConvolution)
     elsewhere = {id(module.weight) for module in model.modules() if isinstance(module, no_matrix)}
+    elsewhere |= {id(p) for p in _eyes(model)}
     chosen = 0
     for experts, k in _routed(model):
         for p in experts.parameters():
@@ -80,6 +83,11 @@ def flops_built(model, context=0, decode=False):
         "depth": sum(6 * module.query.numel() * sources for module, sources in _depth_reads(model)),
     }
     return BuiltFlops(context, decode, modules, sum(modules.values()))
+
+
+def _eyes(model):
+    """Parameters of the picture encoder and its projector, where there are any."""
+    return [p for module in model.modules() if isinstance(module, Vision) for p in module.parameters()]
 
 
 def _routed(model):

@@ -45,9 +45,9 @@ class Place:
 
 
 def model_shapes(config):
-    """{our name: shape} of every tensor of a model, parameters and selection biases, without making one."""
+    """{our name: shape} of every tensor of the text part, parameters and selection biases, without making one."""
     with torch.device("meta"):
-        return {name: tuple(x.shape) for name, x in K3(config).state_dict().items()}
+        return {name: tuple(x.shape) for name, x in K3(config.replace(vision=None)).state_dict().items()}
 
 
 def places(config, *, mxfp4=False, prefix=PREFIX):

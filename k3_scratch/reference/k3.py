@@ -23,15 +23,17 @@ from k3_scratch.reference.short_convolution import short_convolution
 from k3_scratch.reference.sigmoid import sigmoid
 from k3_scratch.reference.silu import silu
 from k3_scratch.reference.unit_keys import l2_norm
+from k3_scratch.reference.vision import encode_pictures, place_pictures
 from k3_scratch.shapes import check_shapes
 
 
-def k3_forward(tokens, weights, config):
+def k3_forward(tokens, weights, config, images=None):
     """Logits of the next token at every position.          [B, T] -> [B, T, vocab]
 
     tokens   [B, T] whole numbers in 0 ... vocab-1
     weights  name -> array, for example "layers.0.self_attn.q_proj.weight" [H*K, D]; each is read as float64
     config   an object with the fields of K3Config; which weights are needed follows from it
+    images   [P, Y, X, C] from 0 to 255, the pictures whose vectors replace the marker tokens; None: no pictures
     Raises ShapeError naming the weight; KeyError for a missing weight; ValueError for tokens that are not in the
     vocabulary; TypeError for tokens that are not whole numbers.
     """
@@ -44,6 +46,8 @@ def k3_forward(tokens, weights, config):
                          f"but {tokens.min()} ... {tokens.max()} came")
     table = _weight(weights, "embed_tokens.weight", f"{config.vocab_size} {config.hidden_size}")
     h = table[tokens]                                                            # [B, T] -> [B, T, D]
+    if images is not None:
+        h = place_pictures(h, tokens, encode_pictures(images, weights, config), config.vision.image_token)
     h = _stack(h, weights, config)                                               # [B, T, D]
     h = rms_norm(h, _weight(weights, "norm.weight", f"{config.hidden_size}"), config.rms_norm_eps)
     return _linear(h, weights, "lm_head.weight", config.vocab_size)              # [B, T, vocab]
