@@ -76,5 +76,5 @@ EXPERIMENT = Experiment(
                 x_label="training step", y_label="largest activation in 20 steps", log_y=True, level=BOUND),
     alt="Two panels on a scale of factors, a usual and a high learning rate: the largest activation inside the experts "
         "against training steps. At the usual rate all four variants stay below the dashed line at 100; at the high "
-        "rate both lines with SwiGLU rise to about a thousand, both with SiTU stay below 100.",
+        "rate both lines with SwiGLU rise to about ten thousand, both with SiTU end at 100.",
     quick=Quick(seeds=1, steps=3, build={"rows": 128, "evaluate_every": 3, "batch_size": 128}))
