@@ -1,5 +1,7 @@
 """What a model remembers between calls: a fixed state per KDA layer, a growing row of latents per MLA layer."""
 
+import torch
+
 from k3_scratch.layers.kda_attention import KDACache
 from k3_scratch.layers.mla_attention import MLACache
 
@@ -16,7 +18,7 @@ class K3Cache:
     """
 
     def __init__(self, config, batch_size, dtype, device):
-        self.config, self.batch_size = config, batch_size
+        self.config, self.batch_size, self.device = config, batch_size, device
         self.layers = [(MLACache if config.is_mla(i) else KDACache)(config, batch_size, dtype, device)
                        for i in range(config.num_layers)]
         self.length, self.started = 0, None
@@ -30,7 +32,8 @@ class K3Cache:
     def clone(self):
         """An independent copy: feeding one never changes the other."""
         other = object.__new__(K3Cache)
-        other.config, other.batch_size, other.length = self.config, self.batch_size, self.length
+        other.config, other.batch_size, other.device = self.config, self.batch_size, self.device
+        other.length = self.length
         other.started = None if self.started is None else self.started.clone()
         other.layers = [layer.clone() for layer in self.layers]
         return other
@@ -45,6 +48,39 @@ class K3Cache:
             raise CacheError(f"restore: the snapshot belongs to another model or batch (batch {snapshot.batch_size}, "
                              f"this cache has {self.batch_size})")
         self.__dict__.update(snapshot.clone().__dict__)
+
+    def states(self):
+        """Copies of what the KDA layers hold now: (state, tail) for each, in the order of the layers."""
+        layers = (self.layers[i] for i in self.config.kda_layers)
+        return [(layer.state.clone(), layer.tail.clone()) for layer in layers]
+
+    def latents(self, start, stop):
+        """Copies of the rows of tokens start to stop - 1: [B, stop - start, R + r] for each MLA layer."""
+        if not 0 <= start <= stop <= self.length:
+            raise CacheError(f"latents: start and stop must be in order from 0 to the {self.length} cached tokens, "
+                             f"but {start} and {stop} came")
+        layers = [self.layers[i] for i in self.config.mla_layers]
+        if not all(layer.real[:, start:stop].all() for layer in layers):
+            raise CacheError(f"latents: there are pads among tokens {start} to {stop - 1}")
+        return [layer.rows[:, start:stop].clone() for layer in layers]
+
+    def fill(self, states, pieces, length):
+        """Become the cache of `length` tokens, from `states()` after them and from the `latents` of all of them.
+
+        pieces    `latents` of one span of tokens after the other, none left out. Everything given is copied.
+        """
+        if length < 1:
+            raise CacheError(f"fill: length must be at least 1, but {length} came")
+        self.reset()
+        for i, (state, tail) in zip(self.config.kda_layers, states, strict=True):
+            self.layers[i].state, self.layers[i].tail = state.clone(), tail.clone()
+        for number, i in enumerate(self.config.mla_layers):
+            rows = torch.cat([piece[number] for piece in pieces], 1)     # [B, length, R + r]
+            if rows.shape[1] != length:
+                raise CacheError(f"fill: pieces must hold {length} tokens, but they hold {rows.shape[1]}")
+            self.layers[i].append(rows, None)
+        self.length = length
+        self.started = torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
 
     def drop(self, tokens):
         """Forget the last `tokens` tokens. Possible only for a model without KDA layers."""

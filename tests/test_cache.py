@@ -178,6 +178,42 @@ def test_a_snapshot_remembers_which_rows_have_started():
     close(model(tokens[:, 2:], cache, mask=mask[:, 2:])[1:, 2:], model(tokens[1:, 4:]))
 
 
+@SOME
+def test_a_cache_from_states_and_latents_is_a_copy(name):
+    config = variant(name)
+    model, tokens = live_model(config), tokens_for(config, 2, 14)
+    cache = model.new_cache(2)
+    model(tokens[:, :9], cache)
+    states, pieces = cache.states(), [cache.latents(0, 4), cache.latents(4, 4), cache.latents(4, 9)]
+    assert [len(states), len(pieces[0])] == [len(config.kda_layers), len(config.mla_layers)]
+    assert all(rows.shape[:2] == (2, 4) for rows in pieces[0])
+    other = model.new_cache(2)
+    model(tokens[:, 9:], other)                                          # what it held before is forgotten
+    other.fill(states, pieces, 9)
+    assert (other.length, other.nbytes(), other.started.tolist()) == (9, cache.nbytes(), [True, True])
+    before = [x.clone() for part in (*states, *pieces) for x in part]
+    want = model(tokens[:, 9:], cache)
+    assert torch.equal(model(tokens[:, 9:], other), want)
+    other.fill(states, pieces, 9)
+    assert torch.equal(model(tokens[:, 9:], other), want)
+    assert all(torch.equal(x, y) for x, y in zip(before, (x for part in (*states, *pieces) for x in part), strict=True))
+
+
+def test_states_and_latents_that_cannot_be():
+    model, tokens = live_model(NANO), tokens_for(NANO, 2, 6)
+    cache = model.new_cache(2)
+    model(tokens, cache, mask=torch.arange(6).expand(2, -1) >= torch.tensor([[0], [2]]))
+    with pytest.raises(CacheError, match="latents: there are pads among tokens 1 to 3"):
+        cache.latents(1, 4)
+    assert cache.latents(2, 6)[0].shape[1] == 4
+    for start, stop in ((-1, 2), (3, 2), (0, 7)):
+        with pytest.raises(CacheError, match=f"from 0 to the 6 cached tokens, but {start} and {stop} came"):
+            cache.latents(start, stop)
+    for length, message in ((0, "length must be at least 1, but 0 came"), (5, "pieces must hold 5 tokens, but they hold 4")):
+        with pytest.raises(CacheError, match="fill: " + message):
+            cache.fill(cache.states(), [cache.latents(2, 6)], length)
+
+
 def test_the_room_grows():
     """Across several doublings, one token at a time and in one go."""
     config = NANO.replace(mla_layers=(0,), num_layers=1)

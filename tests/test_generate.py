@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from k3_scratch.config import preset
-from k3_scratch.generate import _choose, generate
+from k3_scratch.generate import choose, generate
 from k3_scratch.model import K3
 
 PROMPTS = [[5], [72, 101, 108, 108, 111], list(range(30, 53)), [7, 7]]
@@ -24,7 +24,7 @@ class Fixed:
 
     def __init__(self, logits):
         self.logits, self.training, self.calls = logits, True, []
-        self.config = SimpleNamespace(vocab_size=logits.shape[-1])
+        self.config = SimpleNamespace(vocab_size=logits.shape[-1], vision=None)
         self.embed_tokens = SimpleNamespace(weight=torch.zeros(1))
 
     def eval(self):
@@ -94,7 +94,7 @@ def test_nothing_is_computed_after_every_row_has_stopped():
 def frequencies(draws=40_000, seed=0, **settings):
     """Shares of each token among many draws from LOGITS."""
     arguments = {"temperature": 1.0, "top_k": None, "top_p": None, **settings}
-    chosen = _choose(LOGITS.expand(draws, -1), *arguments.values(), torch.Generator().manual_seed(seed))
+    chosen = choose(LOGITS.expand(draws, -1), *arguments.values(), torch.Generator().manual_seed(seed))
     return torch.bincount(chosen, minlength=LOGITS.shape[-1]).double() / draws
 
 
@@ -145,9 +145,9 @@ def test_top_k_of_one_is_greedy(model):
 def test_top_k_of_one_is_greedy_among_equal_logits():
     """The k most likely are k tokens, also when the k-th and the next are exactly as likely."""
     equal = torch.tensor([[1.0, 3.0, 3.0, 3.0, 0.0]]).expand(64, -1)
-    chosen = _choose(equal, 1.0, 1, None, torch.Generator().manual_seed(0))
+    chosen = choose(equal, 1.0, 1, None, torch.Generator().manual_seed(0))
     assert len(set(chosen.tolist())) == 1
-    two = _choose(equal, 1.0, 2, None, torch.Generator().manual_seed(0))
+    two = choose(equal, 1.0, 2, None, torch.Generator().manual_seed(0))
     assert len(set(two.tolist())) == 2
 
 
