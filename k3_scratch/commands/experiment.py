@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from k3_scratch.analysis.spread import table
 from k3_scratch.lab.cells import BUILD
 from k3_scratch.lab.experiment import LabError, load, load_all
 from k3_scratch.lab.gallery import write_gallery
 from k3_scratch.lab.plan import jobs_of, plan, seconds_of
 from k3_scratch.lab.runner import run_planned
-from k3_scratch.lab.summary import table
 
 
 def add_to(subparsers):

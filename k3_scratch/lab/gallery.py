@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from k3_scratch.analysis.spread import table
 from k3_scratch.files import write_text
 from k3_scratch.lab.experiment import FOLDER, LabError, load, names
 from k3_scratch.lab.results import prose, read_results, stale, write_result
-from k3_scratch.lab.summary import table
 
 HEAD = """# Results of the lab
 

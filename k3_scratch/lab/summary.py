@@ -1,4 +1,4 @@
-"""Mean and spread, and claims that are judged by a rule written before the first run.
+"""Claims about an experiment, judged by a rule written before the first run.
 
 A claim says what is expected and about which numbers. `judge` gives its word and a sentence made of the numbers:
     shown                     the rule holds
@@ -9,59 +9,9 @@ A claim says what is expected and about which numbers. `judge` gives its word an
 import statistics
 from dataclasses import dataclass
 
+from k3_scratch.analysis.spread import spread
+
 SHOWN, NOT_SHOWN, CONTRARY = "shown", "not shown at this size", "contrary"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Some numbers, one a seed, in the order of the seeds."""
-
-    values: tuple
-
-    @property
-    def mean(self):
-        return statistics.fmean(self.values)
-
-    @property
-    def low(self):
-        return min(self.values)
-
-    @property
-    def high(self):
-        return max(self.values)
-
-    @property
-    def sd(self):
-        """Standard deviation between seeds (n - 1); 0 for a single one."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
-
-    def __str__(self):
-        return f"{show(self.mean)} ({show(self.low)}…{show(self.high)})"
-
-
-def show(value):
-    """Three digits that count.
-
-    >>> show(0.98765), show(12.345), show(1.234e-5), show(0.0), show(16384.0), show(0.04)
-    ('0.988', '12.3', '1.2e-05', '0', '16,384', '0.04')
-    """
-    if value != 0 and abs(value) < 1e-3:
-        return f"{value:.1e}"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def spread(result, variant, value, size=None):
-    """The values of all seeds of a cell in a result, as a `Spread`; None when there are none.
-
-    size None: of the only or first size at which the variant was measured
-    """
-    cells = [cell for cell in result["cells"] if cell["variant"] == variant and value in cell["values"]]
-    if size is None and cells:
-        size = cells[0]["size"]
-    cells = sorted((cell for cell in cells if cell["size"] == size), key=lambda cell: cell["seed"])
-    return Spread(tuple(float(cell["values"][value]) for cell in cells)) if cells else None
 
 
 @dataclass(frozen=True)
@@ -174,26 +124,3 @@ def sentence(verdicts):
     'Shown: a: 1 against 2. Contrary: b: 3.'
     """
     return " ".join(f"{each.word[0].upper()}{each.word[1:]}: {each.sentence}." for each in verdicts)
-
-
-def table(result):
-    """Markdown: a row for each variant and size, mean and spread of each value, and the seeds one by one."""
-    values = list(result["table"]) or list(dict.fromkeys(name for cell in result["cells"] for name in cell["values"]))
-    rows = dict.fromkeys((cell["variant"], cell["size"]) for cell in result["cells"])
-    sized = any(size for _, size in rows)
-    several = len({cell["seed"] for cell in result["cells"]}) > 1
-    heads = ["variant", *(["size"] if sized else []),
-             *(f"{name}: mean ± sd (seeds)" if several else name for name in values)]
-    lines = [heads, ["---"] * len(heads)]
-    for variant, size in rows:
-        cells = [_entry(spread(result, variant, name, size)) for name in values]
-        lines.append([variant, *([size] if sized else []), *cells])
-    return "".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
-def _entry(numbers):
-    if numbers is None:
-        return "–"
-    if len(numbers.values) == 1 or numbers.low == numbers.high:
-        return f"**{show(numbers.mean)}**"
-    return f"**{show(numbers.mean)}** ± {show(numbers.sd)} ({', '.join(map(show, numbers.values))})"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from k3_scratch.lab.summary import CONTRARY, NOT_SHOWN, SHOWN, Above, Spread, Within, sentence, spread, table
+from k3_scratch.lab.summary import CONTRARY, NOT_SHOWN, SHOWN, Above, Within, sentence
 
 
 def result(**variants):
@@ -47,14 +47,6 @@ def test_within():
 def test_nothing_measured_is_not_shown():
     for claim in (Above("x", "w", ("a",), ("b",)), Within("x", "w", ("a",))):
         assert claim.judge(result(a=[1], b=[2])).word == NOT_SHOWN
-
-
-def test_spread_and_table():
-    numbers = result(a=[1.0, 2.0, 6.0], b=[2.0, 2.0, 2.0])
-    assert spread(numbers, "a", "v") == Spread((1.0, 2.0, 6.0)) and spread(numbers, "c", "v") is None
-    assert (spread(numbers, "a", "v").mean, spread(numbers, "a", "v").sd) == (3.0, pytest.approx(2.6457513))
-    assert table(numbers) == ("| variant | v: mean ± sd (seeds) |\n| --- | --- |\n"
-                              "| a | **3** ± 2.65 (1, 2, 6) |\n| b | **2** |\n")
 
 
 def test_the_sentence_names_each_word():
