@@ -1,7 +1,7 @@
 '''The course: what its notebooks call, and how they are written.
 
-Notebooks call `check`, `progress`, `show` and `results` (and `strict` in tests). The rest of this text is the authors'
-guide. What to copy: `notebooks/src/01_delta_rule_rnn.py` with `course/checks/ch01.py`.
+Notebooks call `check`, `progress`, `show`, `lab_table` and `results` (and `strict` in tests). The rest of this text is
+the authors' guide. What to copy: `notebooks/src/01_delta_rule_rnn.py` with `course/checks/ch01.py`.
 
 **Files of chapter NN.** `notebooks/src/NN_name.py` (the master: the only text edited by hand; names in `chapters.py`),
 `k3_scratch/course/checks/chNN.py` (its exercises), new pictures as functions of arrays in `k3_scratch/plots/`.
@@ -68,6 +68,12 @@ functions into `checks/chNN_wrong.py`.
 **Pictures.** `show(picture(arrays), "alt text, a sentence", name="01_capacity")`, at the end of a code cell; then a
 markdown cell that begins with one sentence saying what to see. With a name the builder also saves figures/NAME.png.
 
+**Results of the lab.** An experiment that is in figures/results/lab_NAME.json takes one line of code,
+`lab_table("NAME")` (or a part of it, `lab_table("NAME", values=["..."], sizes=["..."])`), a markdown cell that begins
+with one sentence saying what to see and holds the picture, `![](../figures/lab_NAME.png)` with nothing between the
+brackets (the builder puts the result's own text there), and the line `figures/results/lab_NAME.json` under `data` in
+the header.
+
 **Numbers.** Each says where it comes from: (report), (derived), (measured here) or (toy). A number in the prose that
 comes from a run is asserted in a cell tagged `remove` behind it. Printed times differ from run to run: call them so.
 
@@ -77,6 +83,7 @@ comes from a run is asserted in a cell tagged `remove` behind it. Printed times 
 
 from k3_scratch.course.checker import check, strict
 from k3_scratch.course.display import results, show
+from k3_scratch.course.lab_results import lab_table
 from k3_scratch.course.progress import progress
 
-__all__ = ["check", "progress", "results", "show", "strict"]
+__all__ = ["check", "lab_table", "progress", "results", "show", "strict"]

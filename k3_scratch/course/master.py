@@ -12,12 +12,14 @@ import textwrap
 import jupytext
 
 from k3_scratch.course.chapters import CHAPTERS, TITLES
+from k3_scratch.course.lab_results import alt_text
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 DOTS = {1: "●○○", 2: "●●○", 3: "●●●"}
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)")
 TARGET = re.compile(r"(\]\()([^()\s]+)(\))")
+LAB_PICTURE = re.compile(r"!\[\](\(\.\./figures/lab_(\w+)\.png\))")
 
 
 class MasterError(ValueError):
@@ -53,13 +55,21 @@ def _made(notebook, written, version, dropped):
     for i, cell in enumerate(made.cells):
         if cell.cell_type == "markdown":
             following = [c for c in made.cells[i + 1:i + 3] if "id" in c.metadata]
-            cell.source = _links(cell.source, written, version)
+            cell.source = _links(with_texts(cell.source), written, version)
             cell.source = _prose(cell, made.metadata.k3, first=i == 0, last=i == len(made.cells) - 1,
                                  exercise=following[0].metadata if following else None, written=written)
         elif version == "student":
             cell.source = without_solution(cell.source)
     _number(made.cells)
     return made
+
+
+def with_texts(source):
+    """`![](../figures/lab_NAME.png)` gets the text of the result for its picture. MasterError without a result."""
+    try:
+        return LAB_PICTURE.sub(lambda found: f"![{alt_text(found[2])}]{found[1]}", source)
+    except ValueError as error:
+        raise MasterError(f"{LAB_PICTURE.search(source)[0]}: {error}") from error
 
 
 def without_solution(source):
