@@ -174,7 +174,9 @@ assert round(cache_bytes(large, 1_000_000).total_all_mla_expanded / 1e12, 1) == 
 #   also when no exercise is solved: cells outside the exercises never use what you write.
 # - **An exercise** is a cell with `...  # your answer` in it. Replace the dots, run the cell, then run the one
 #   below it, which calls `check`. Above the cell is a folded **Hint**: click on it when you are stuck. The dots
-#   behind the minutes say how hard it is: ●○○ to ●●●.
+#   behind the minutes say how hard it is: ●○○ to ●●●. The first line of a function says what goes in and what is
+#   to be returned, each with its shape (section 4): `q [T, K], v [T, V] -> o [T, V]`. Where nothing else is said,
+#   arrays go in and out with float64 numbers, NumPy's usual kind.
 # - **`check` prints one of three signs** and never stops the notebook:
 #
 # ```text
@@ -210,6 +212,7 @@ assert round(cache_bytes(large, 1_000_000).total_all_mla_expanded / 1e12, 1) == 
 # | $H$ | **heads**: equal parts of a layer that work side by side, each with its own numbers | 4 | 96 |
 # | $K$ | channels of a **key** (and of a query) in a head; a *channel* is one of the numbers of a vector | 16 | 128 |
 # | $V$ | channels of a **value** in a head | 16 | 128 |
+# | $P$ | channels of all heads side by side, $H K$ | 64 | 12,288 |
 # | $D$ | **width** of the model: numbers in a token's vector | 64 | 7,168 |
 # | $C$ | tokens in a **chunk**: KDA does so many at once (chapter 03) | free | free |
 # | $R$ | **rank** of the short vector that MLA keeps of a token, its *latent* (chapter 04) | 32 | 512 |
@@ -220,7 +223,7 @@ assert round(cache_bytes(large, 1_000_000).total_all_mla_expanded / 1e12, 1) == 
 #
 # `[B, T, H, K]` is thus an array with four axes: for each text, each token and each head a vector of $K$ numbers.
 # Small letters are numbers along an axis: token $t$, head $h$. A vector in a formula is a column; $x^\top$ is the
-# same as a row.
+# same as a row. (There are more things than letters: chapter 03 uses some a second time, and says so.)
 
 # %% tags=["remove"]
 for config, sizes in ((small, (4, 16, 16, 64, 32, 32, 16, 64)),
@@ -411,8 +414,8 @@ assert np.ptp(scaled[:, at]) < 0.05 and np.ptp(without[:, at]) < 0.12
 # %% [markdown]
 # ### Exercise 0.2: causal attention
 #
-# Put the three steps into a function for one head and any number of tokens. Write the softmax yourself, so that it
-# stands scores of some thousands.
+# Put the three steps into a function for one head and any number of tokens. Write the softmax yourself, so that
+# scores of some thousands do it no harm.
 
 # %% [markdown] tags=["hint"]
 # `np.tril` gives the mask. For the softmax of each row you need `max(axis=-1, keepdims=True)` and
@@ -538,8 +541,8 @@ assert (WAY[8][1], WAY[-1][2]) == (large.num_experts_per_token, large.vocab_size
 # Look at the two long bars: the work is done inside KDA, where 96 heads have 128 channels each, and inside the 16
 # chosen experts; between the parts a token is always one vector of 7,168 numbers. With $T$ tokens in $B$ texts all
 # shapes get `B, T` in front. Beside its vectors, a KDA layer has a state of $[B, H, K, V]$, here 96 matrices of
-# 128 × 128. An MLA layer makes queries `[B, T, H, 192]`, keeps `[B, T, 512]` and `[B, T, 64]`, and has weights
-# `[B, H, T, T]`.
+# 128 × 128. An MLA layer (chapter 04) makes queries `[B, T, H, 192]`, keeps `[B, T, 512]` and `[B, T, 64]` for
+# later tokens, and has weights `[B, H, T, T]`.
 
 # %% [markdown]
 # ## 8 · All parameters, counted by hand
@@ -547,7 +550,8 @@ assert (WAY[8][1], WAY[-1][2]) == (large.num_experts_per_token, large.vocab_size
 # A **parameter** is a number that training has set. Nearly all of them sit in matrices: a matrix that turns $a$
 # numbers into $b$ numbers has $a\,b$ of them. The rest are a few short vectors, so counting K3 is
 # multiplication and addition, nothing more. K3 adds no constants after its products (no *biases*), but for two
-# small vectors that are named below.
+# small vectors that are named below. A **norm** divides a vector by its usual size and then multiplies each channel
+# by a weight of its own, so it has as many parameters as channels.
 #
 # We go part by part. First the two easiest: the table of the **embedding**, one row of $D$ numbers for each of the
 # 163,840 tokens; and the **dense FFN** of layer 0. It computes $W_2\,(f(W_1 x) \odot W_3 x)$, where $\odot$
@@ -592,7 +596,7 @@ assert dense == count.modules["dense_ffn"].each and mla == count.modules["mla"].
 # | norm after the read | 128 weights, shared by all heads |
 # | $W_o$ | from $P$ to $D$ |
 #
-# How many parameters is that? Let Python multiply.
+# How many parameters is that (one whole number)? Let Python multiply.
 
 # %% [markdown] tags=["hint"]
 # Five matrices have $D P$ numbers. Then there are the two of the decay, one small matrix for $\beta$, the three
@@ -632,11 +636,12 @@ assert kda == count.modules["kda"].each                           # line by line
 # A MoE of K3 has, with $L = 3584$ and $F = 3072$:
 #
 # - 896 routed experts, each an FFN of three matrices like the dense one, but between $L$ and $F$;
-# - a router: one matrix from the token's $D$ numbers to 896 scores, and one selection bias for each expert;
+# - a router: one matrix from the token's $D$ numbers to 896 scores, and for each expert one **selection bias**, a
+#   constant that is added to its score when experts are chosen;
 # - one matrix from $D$ down to $L$ and one from $L$ up to $D$, and a norm with $L$ weights between;
 # - two shared experts, which every token uses: together one FFN of three matrices between $D$ and $2 F$.
 #
-# How many parameters are these together?
+# How many parameters are these together (one whole number)?
 
 # %% [markdown] tags=["hint"]
 # Write one line for each of the four items. Which of them is there 896 times?
@@ -685,7 +690,7 @@ assert total == 2_779_484_476_000 == count.total                  # by hand = th
 
 # %%
 with torch.device("meta"):
-    built = K3(large)
+    built = K3(large.replace(vision=None))                        # without the encoder of pictures (section 10)
 assert count_built(built).total == total                          # the model itself = by hand
 print(f"{len(list(built.parameters())):,} tensors, {count_built(built).total:,} numbers, no memory used")
 
@@ -724,7 +729,7 @@ assert wrong_expert == 2 * expert
 # Count the active parameters of K3: everything that *works* for a token. Two rules, with which the published 104.2
 # billion come out: the head counts (every token is multiplied with all of it); the embedding does not (a token
 # takes one row out of the table, nothing is multiplied). The router and its selection bias count, since all 896
-# scores must be computed.
+# scores must be computed. The answer is one whole number.
 
 # %% [markdown] tags=["hint"]
 # The shortest way is from the total: take away what does not work. How many experts rest in a layer, and in how many

@@ -13,6 +13,7 @@
 #       - "derive the delta rule as one step of gradient descent on recall, and write it in three lines"
 #       - "say how many pairs fit into a matrix, and when the delta rule is worse than plain addition"
 #       - "derive its backward pass, check it by finite differences, and train a recurrent network with it"
+#     data: [figures/results/lab_overwriting.json, figures/results/lab_capacity.json]
 # ---
 
 # %% [markdown]
@@ -35,7 +36,7 @@ import numpy as np
 import torch
 
 from k3_scratch.config import preset
-from k3_scratch.course import check, progress, show
+from k3_scratch.course import check, lab_table, progress, show
 from k3_scratch.layers.kda import kda_recurrent
 from k3_scratch.plots.memory_film import memory_film
 from k3_scratch.plots.seed_curves import seed_curves
@@ -133,7 +134,7 @@ print("seven tokens, all at once and one by one: the same outputs; the state is"
 # ### Exercise 1.1: from when on is the state smaller?
 #
 # One head of K3 has $K = V = 128$ (report). What is the smallest number of tokens $T$ for which the state holds
-# **fewer** numbers than the keys and values of these tokens together?
+# **fewer** numbers than the keys and values of these tokens together? (A whole number.)
 
 # %% [markdown] tags=["hint"]
 # Write both counts down and set them equal. Then take one token more.
@@ -230,8 +231,9 @@ assert abs(adding.mean(axis=0)[7] - 0.12) < 0.01
 # $$ S \leftarrow \underbrace{(I - \beta\, k k^\top)\, S}_{\text{erase along } k}
 #               + \underbrace{\beta\, k v^\top}_{\text{write}} , $$
 #
-# and the second alone is the memory that only adds. The step is taken for one pair, once, at every token: the network
-# *learns while it reads*. The rate $\beta$ need not be fixed; K3 computes one from each token (section 7).
+# ($I$ is the identity matrix), and the second alone is the memory that only adds. The step is taken for one pair,
+# once, at every token: the network *learns while it reads*. The rate $\beta$ need not be fixed; K3 computes one from
+# each token (section 7).
 
 # %% [markdown]
 # ### Exercise 1.3: one delta-rule write
@@ -341,8 +343,9 @@ assert correcting.min() >= 0.8
 #
 # $S^\top k = v$ for $n$ pairs is a system of linear equations, $K$ unknowns for each column of $S$. As long as the
 # keys are **linearly independent**, which needs $n \le K$, it can be solved exactly. For more pairs there is only a
-# best compromise, the least squares solution. The delta rule finds it *in the limit*: each write is a step towards
-# one equation, and going round and round over all pairs ends at the exact solution when there is one.
+# best compromise, the least squares solution. When there is an exact solution, the delta rule finds it *in the
+# limit*: with a unit key and $\beta = 1$ each write makes one equation exact and disturbs the others a little, and
+# going round and round over all pairs ends where all of them hold.
 
 # %% [markdown]
 # ### Exercise 1.5: the best state there can be
@@ -452,12 +455,42 @@ assert np.ptp(by_age[0]) < 0.1
 # attention with a cache ([chapter 04](04_multi_head_latent_attention.ipynb)).
 
 # %% [markdown]
+# ### What the lab measured
+#
+# Beside its notebooks the course has a **lab**: experiments with more seeds, or longer ones, than a page can hold.
+# What is expected of each is written down before its first run, with a rule that judges it afterwards: *shown*,
+# *contrary* (it came out the other way round) or *not shown at this size* (neither). All of it stays, whatever came
+# out: see [all results](../figures/README.md). Tables of the lab look like the two below, which ask this chapter's
+# questions again, each with an addition of its own.
+
+# %%
+lab_table("overwriting")
+
+# %% [markdown]
+# Compare the two rows that add: a memory that also fades, by .05 at each write, finds most of the newest values again,
+# since the older ones have become faint. *Forgetting* does some of the work of erasing, and does not look at keys;
+# chapter 02 is about it.
+#
+# ![](../figures/lab_overwriting.png)
+
+# %%
+lab_table("capacity")
+
+# %% [markdown]
+# Compare the two panels of the picture: by hits addition lies above a single pass of the delta rule, by the error of
+# what comes back (its length over that of the value) addition is the worst of the three: the same two sides as in the
+# table by age. Fifty passes of the delta rule are exact up to $K / 2$ pairs, but at $K$ pairs not *clearly* better
+# than addition, and so the second verdict is what it is.
+#
+# ![](../figures/lab_capacity.png)
+
+# %% [markdown]
 # ## 6 · The whole layer, and its backward pass by hand
 #
 # The layer is the write, then the read, token after token. We define it here for one head and compare it with the
 # NumPy reference of the course and with the torch layer that K3 is built from. Kimi Delta Attention is this rule with
-# one addition, forgetting ([chapter 02](02_kimi_delta_attention.ipynb)); with its log-decay `g` set to zero nothing
-# is forgotten.
+# one addition, forgetting ([chapter 02](02_kimi_delta_attention.ipynb)); with its log-decay `g`, the logarithm of the
+# share that is kept, set to zero nothing is forgotten.
 
 # %%
 def delta_rule(q, k, v, beta, scale):
@@ -594,7 +627,8 @@ for i, name in enumerate(("dq", "dk", "dv", "dbeta")):
 # ## 7 · A recurrent network that learns to overwrite
 #
 # Now the layer is trained. The task is *rewrite*: letters are keys, numbers are values, each key is written several
-# times, and at the end the newest value of each is asked. Dots are places where nothing is to be learnt:
+# times, and at the end the newest value of each is asked. Below is one **row**, as one text of a task is called: first
+# the tokens that are read, under them the answers that are wanted. A dot says that no answer is wanted there.
 
 # %%
 task = Rewrite()                                                  # 6 keys, 6 values, 18 writes, 6 questions
@@ -610,9 +644,14 @@ print(task.batch(np.random.default_rng(0), 1).show(symbol=task.symbol))
 # - the memory, one head with $K = V = 16$ (toy); its output times a matrix gives one score a symbol.
 #
 # Two memories compete with all else equal: the delta rule, and the one that only adds (it writes $\beta k v^\top$).
-# For it we take the left side of section 2, all tokens at once: the outputs are (lower triangle of $Q K^\top$) times
-# the written values, and by the rule for products each factor's gradient is the outer one times the other factor, cut
-# to the same triangle. It gives the same numbers as the running matrix and is quicker.
+# For it we take the left side of section 2, all tokens at once, because that is quicker and gives the same numbers.
+# With the queries, keys and outputs of all tokens as rows of $Q$, $K$ and $O$, and the written values $\beta_t v_t$ as
+# rows of $U$, it is $O = M U$ with $M$ the lower triangle of $Q K^\top$. The rule above, used on both products, gives
+#
+# $$ \mathrm dM = \text{lower triangle of } \mathrm dO\, U^\top, \qquad \mathrm dU = M^\top \mathrm dO, \qquad
+#    \mathrm dQ = \mathrm dM\, K, \qquad \mathrm dK = \mathrm dM^\top Q . $$
+#
+# (Above the diagonal $M$ is zero whatever $Q$ and $K$ are, so nothing flows back there.)
 
 # %%
 def adding_memory(q, k, v, beta):
@@ -659,10 +698,15 @@ def forward(w, tokens, memory):
     return o @ w["out"], (x, z, q, k, v, beta, o)
 
 # %% [markdown]
-# The backward pass goes through the same lines in reverse. Two small pieces are new. For unit length, $u = z / |z|$:
-# moving $z$ along itself changes nothing, so $\mathrm dz = (\mathrm du - u\,(u \cdot \mathrm du)) / |z|$. For the
-# sigmoid, $\mathrm dz = \mathrm d\beta \cdot \beta\,(1 - \beta)$. The loss is the cross-entropy of the answers, whose
-# gradient in the scores is *probability minus one for the right symbol*.
+# The backward pass goes through the same lines in reverse. Three small pieces are new.
+#
+# - **Unit length**, $u = z / |z|$. The derivative of $u_i$ is $(1 - u_i^2) / |z|$ in $z_i$ and $-u_i u_j / |z|$ in
+#   another $z_j$; collected, $\mathrm dz = (\mathrm du - u\,(u \cdot \mathrm du)) / |z|$. Moving $z$ along itself
+#   changes nothing, and indeed $\mathrm dz$ has no part along $u$.
+# - **Sigmoid**: its slope is $\beta\,(1 - \beta)$, so $\mathrm dz = \mathrm d\beta \cdot \beta\,(1 - \beta)$.
+# - **Loss.** A softmax turns the scores $z$ of an answer into probabilities $p$. The **cross-entropy** is
+#   $-\log p_r$ for the right symbol $r$ (0 when the network is certain and right), in the mean over all answers. As
+#   $-\log p_r = \log \sum_j e^{z_j} - z_r$, its derivative in $z_j$ is $p_j$, and $p_r - 1$ for the right one.
 
 # %%
 def answer_loss(scores, targets):
@@ -713,8 +757,8 @@ for name, (memory, memory_backward) in MEMORIES.items():
 
 # %% [markdown]
 # Training: 300 updates of Adam (each weight moves by its averaged gradient, divided by that gradient's usual size) on
-# 32 new rows each, three seeds, both memories. One such run takes a few
-# seconds; torch is not used.
+# 32 new rows each, three seeds, both memories. The first 20 updates take smaller steps, since the averages know
+# little yet. One such run takes a few seconds; torch is not used.
 
 # %%
 def train(name, seed, updates=300, rows=32, rate=0.01):
@@ -731,7 +775,7 @@ def train(name, seed, updates=300, rows=32, rate=0.01):
             mean[n] = 0.9 * mean[n] + 0.1 * g
             square[n] = 0.98 * square[n] + 0.02 * g ** 2
             step = mean[n] / (1 - 0.9 ** (i + 1)) / (np.sqrt(square[n] / (1 - 0.98 ** (i + 1))) + 1e-8)
-            w[n] = w[n] - rate * min(1, (i + 1) / 20) * step      # warm-up over 20 updates
+            w[n] = w[n] - rate * min(1, (i + 1) / 20) * step      # small steps at first
     return w, right
 
 

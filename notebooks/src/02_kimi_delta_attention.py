@@ -13,6 +13,7 @@
 #       - "write the decay gate, the short convolution, head norm and output gate, and put the whole layer together"
 #       - "say why the layer is called attention although it is a recurrent network"
 #       - "read half-lives off a trained model, and test what they are needed for"
+#     data: [figures/results/lab_forgetting.json, figures/results/lab_lifetimes.json]
 # ---
 
 # %% [markdown]
@@ -39,7 +40,7 @@ import torch
 
 from k3_scratch.analysis.decay import mean_decay
 from k3_scratch.config import preset
-from k3_scratch.course import check, progress, show
+from k3_scratch.course import check, lab_table, progress, show
 from k3_scratch.layers.kda_attention import KimiDeltaAttention
 from k3_scratch.plots.decay_gates import decay_gates
 from k3_scratch.plots.decay_spectrum import decay_spectrum, half_life
@@ -211,6 +212,24 @@ assert one[:, -1, 0].mean() > 0.8 and one[:, -1, 2].mean() < 0.6 and one[:, 5, 0
 #
 # And like $\beta$, the decays are computed from each token anew (section 6). A token can empty some rows and leave the
 # others alone.
+
+# %% [markdown]
+# ### What the lab measured
+#
+# The lab of the course (see [chapter 01](01_delta_rule_rnn.ipynb), section 5) has asked nearly the same, of a memory
+# that adds and of the delta rule, with some noise on what is read. Only what is *found* counts there; "nothing" is no
+# answer.
+
+# %%
+lab_table("forgetting", values=["old facts", "new facts"])
+
+# %% [markdown]
+# Read the last row of the table, no decay, from left to right: a memory that adds drowns in the stream and loses the
+# new facts, the delta rule keeps nearly all of both. That is the honest remark from above, and the reason for the
+# verdict *contrary*: a memory that erases needs no decay to make room for what is new. It needs it to fall silent
+# about what is over, which this test does not ask. The picture shows the worse of the two columns, old and new.
+#
+# ![](../figures/lab_forgetting.png)
 
 # %% [markdown]
 # ## 4 · KDA: forget, erase, write
@@ -532,9 +551,10 @@ assert np.allclose(at_0_and_1, [[[-2.5, -4.403985]]])             # -5 / 2 and -
 # gate there is no such limit.
 #
 # **Where does training start?** With $A = 0$ and `dt_bias` such that softplus of it is a number $dt$ between .001 and
-# .1 in each channel. At $x = 0$ then $\sigma(\mathrm{dt\_bias}) = 1 - e^{-dt}$, so $|g| = 5\,(1 - e^{-dt})$ lies between
-# .005 and .476, and the half-lives between 139 tokens and 1.5 (derived). A fresh layer remembers over many distances at
-# once.
+# .1 in each channel. Softplus is $\ln(1 + e^b) = dt$, so $e^b = e^{dt} - 1$ for $b = \mathrm{dt\_bias}$, and at
+# $x = 0$ the sigmoid is $\sigma(b) = e^b / (1 + e^b) = (e^{dt} - 1) / e^{dt} = 1 - e^{-dt}$. So
+# $|g| = 5\,(1 - e^{-dt})$ lies between .005 and .476, and the half-lives between 139 tokens and 1.5 (derived). A
+# fresh layer remembers over many distances at once.
 
 # %% tags=["remove"]
 start_g = 5 * (1 - np.exp(-np.array([1e-3, 1e-1])))
@@ -548,7 +568,8 @@ assert (7168 * 128 + 128 * 12288, 7168 * 12288) == (2_490_368, 88_080_384)
 # ### Exercise 2.4: the decay gate
 #
 # From the vectors of $T$ tokens to the log-decays of all heads, as in K3, bound −5. The weights come as torch stores
-# them, [out, in], so a product is `x @ w.T`. The rows of `w_b` are the channels of head 0, then of head 1, and so on.
+# them, [out, in], so a product is `x @ w.T`; $R$ is the narrow width between the two (128 in K3; nothing to do with the
+# $R$ of MLA). The rows of `w_b` are the channels of head 0, then of head 1, and so on.
 
 # %% [markdown] tags=["hint"]
 # After the two products `reshape` to [T, H, K], then add `dt_bias`. `np.exp(A_log)[:, None]` has the shape [H, 1].
@@ -721,7 +742,8 @@ print(f"largest difference {np.abs(ours - theirs).max():.0e}, largest output {np
 # %% [markdown]
 # ## 10 · Why is it called attention?
 #
-# It has a state that is updated token by token: a **recurrent network**. But write Eq. 1 out over all tokens. With
+# It has a state that is updated token by token: a **recurrent network**. But write Eq. 1 out over all tokens, from an
+# empty memory: what token $s$ wrote, $\beta_s k_s v_s^\top$, has since been multiplied by one matrix a token. With
 # $M_t = (I - \beta_t k_t k_t^\top) \operatorname{diag}(\alpha_t)$ of exercise 2.2,
 #
 # $$ S_t = \sum_{s \le t} M_t M_{t-1} \cdots M_{s+1}\, \beta_s k_s v_s^\top,
@@ -877,9 +899,20 @@ assert all(s["stories"] > 0.75 for s in score.values())
 # slow ones with them, as in section 3. **Addition** is the other way round: it needs the forgetting more than the
 # difference between channels. **Copy** needs both. The short **stories** hardly notice (measured here).
 #
-# What this does not show: that a model *trained* with one decay a head would be as bad. It would learn other heads, and
-# the tasks of this size do not even separate the two reliably once both are trained. It shows that this model has put
-# its channels to different uses.
+# What this does not show: that a model *trained* with one decay a head would be as bad. It would learn other heads. It
+# shows that this model has put its channels to different uses. For the other question one has to train them all:
+
+# %%
+lab_table("lifetimes", values=["accuracy", "64 rounds", "lasting, 64 rounds"])
+
+# %% [markdown]
+# Compare the first two columns of numbers with the others. At the length of training the gated delta rule, with one
+# decay a head, is as good as KDA. On texts four times as long both memories with one decay lose many of the facts that
+# should last, and KDA loses fewer. But again the delta rule *without any decay* is no worse than KDA: it has learnt to
+# let facts expire by writing over them, which a toy with a dozen keys can do. So the gain of decays by channel over one
+# decay shows here; the gain over none does not.
+#
+# ![](../figures/lab_lifetimes.png)
 
 # %% [markdown]
 # ## 12 · In the real K3

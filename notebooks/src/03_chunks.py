@@ -153,12 +153,17 @@ check("3.1", my_two_tokens)
 # $$ \tilde v_i + \sum_{j < i} L_{ij}\, \tilde v_j = \beta_i \left( v_i - S^\top (e^{G_i} \odot k_i) \right),
 #    \qquad \boxed{\; L_{ij} = \beta_i \sum_c k_{ic}\, k_{jc}\, e^{G_{ic} - G_{jc}} \quad (j < i) \;} $$
 #
-# These are $C$ equations for $C$ unknown rows. With the rows $\tilde v_i^\top$ stacked to $\tilde V$, and $K$, $V$ the
-# stacked keys and values (a matrix when it stands among matrices, a number of channels when it stands in a shape):
+# These are $C$ equations for $C$ unknown rows. With the rows $\tilde v_i^\top$ stacked to $\tilde V$, the rows
+# $e^{G_i}$ to $e^G$, and $K$, $V$ the stacked keys and values (a matrix when it stands among matrices, a number of
+# channels when it stands in a shape):
 #
 # $$ (I + L)\, \tilde V = \operatorname{diag}(\beta) \left( V - (e^G \odot K)\, S \right) . $$
 #
-# $L$ is zero on and above the diagonal (*strictly lower triangular*): each row needs only rows above it.
+# $L$ is zero on and above the diagonal (*strictly lower triangular*): each row needs only rows above it, so the
+# system is solved from the top down.
+#
+# (Letters: $L$ here, and $A$, $M$, $N$, $W$, $U$ further on, are matrices of this chapter alone. They have nothing to
+# do with the latent width $L$, the steepness $A$ of the decay gate or the number of sources $N$ of chapter 00.)
 
 # %% [markdown]
 # ### Exercise 3.2: the matrix L
@@ -218,8 +223,10 @@ check("3.3", my_solve)
 # $L$, $W$ and $U$ depend on the tokens of the chunk alone: all chunks of a text can compute them at the same time.
 # Only the subtraction $U - W S$ has to wait.
 #
-# What is $W$? Set the values to zero: then $U = 0$, $\tilde V = -W S$, and the chunk as a whole multiplies the state
-# by
+# What is $W$? Set the values to zero: then $U = 0$ and $\tilde V = -W S$. Eq. 1 then only multiplies the state, by
+# one matrix a token; and the formula for $S_i$ above, at $i = C$, reads
+# $S_C = \operatorname{diag}(e^{G_C})\, S - (e^{G_C - G} \odot K)^\top W S$. Both hold for every $S$, so the matrices
+# in front of it are equal:
 #
 # $$ \prod_{i = C}^{1} (I - \beta_i k_i k_i^\top) \operatorname{diag}(\alpha_i)
 #    = \operatorname{diag}(e^{G_C}) - (e^{G_C - G} \odot K)^\top W , $$
@@ -360,7 +367,8 @@ show(chunk_triangle(P, 4),
 
 # %% [markdown]
 # Look at the outlined triangles: these numbers come from inside a chunk, out of small matrix products (they are the
-# entries of $A\, (I + L)^{-1} \operatorname{diag}(\beta)$); the orange ones, to the left, are never computed at all,
+# entries of $A\, (I + L)^{-1} \operatorname{diag}(\beta)$). Such a triangle of $C \times C$ numbers of one chunk, and
+# $L$ and $A$ themselves, are called **tiles** from here on. The orange ones, to the left, are never computed at all,
 # because two states carry them.
 #
 # Softmax attention must compute the whole triangle, about $T^2 / 2$ numbers. A loop over tokens ($C = 1$) needs only
@@ -387,10 +395,10 @@ assert np.allclose(P[4:8, 4:8], A4 @ np.linalg.inv(np.eye(4) + L4) @ np.diag(bet
 # %% [markdown]
 # ### Does the mask carry the decay?
 #
-# A question that is often asked, because in some models it does. With **one decay a head** $g_i$ is a single number,
-# $e^{G_i - G_j}$ does not depend on the channel, and it can be pulled out of the sum:
-# $A_{ij} = e^{G_i - G_j}\, (q_i \cdot k_j)$. Then one may say: compute $Q K^\top$ and multiply it by a mask whose
-# entries are decays instead of ones.
+# [Chapter 02](02_kimi_delta_attention.ipynb) asked it of the token loop; in chunks it comes back, because in some
+# models the mask does carry it. With **one decay a head** $g_i$ is a single number, $e^{G_i - G_j}$ does not depend
+# on the channel, and it can be pulled out of the sum: $A_{ij} = e^{G_i - G_j}\, (q_i \cdot k_j)$. Then one may say:
+# compute $Q K^\top$ and multiply it by a mask whose entries are decays instead of ones.
 #
 # In KDA **each channel** forgets at its own rate, the factor stands *inside* the sum over channels, and no mask on the
 # finished product can put it there. The mask only says who may see whom; the decay is in the factors. Whoever writes
@@ -475,7 +483,7 @@ assert list(lost["centre"][:4]) == [0] * 4
 #
 # Read the first table the other way round. If every log-decay is *known* to be at least $-b$, then a tile of $C$
 # tokens split at its start has no factor above $e^{b\,C}$. For tiles of 16, the natural size of the small matrix
-# products that accelerators are built of, this must stay below $e^{88.7}$: $b \le 5.5$. K3 takes
+# products that GPUs and their like are built for, this must stay below $e^{88.7}$: $b \le 5.5$. K3 takes
 # $g = -5\,\operatorname{sigmoid}(\dots)$ and has $e^{80}$ (report: `gate_lower_bound` −5; derived: the rest). That is
 # the reason why K3 bounds its decay: **the bound makes a tile a plain matrix product**. What it costs is little: after
 # one token of −5 a channel keeps $e^{-5}$, less than one per cent.
@@ -491,10 +499,11 @@ assert list(lost["centre"][:4]) == [0] * 4
 #
 # ### The dyadic tile: safe for any gate
 #
-# If nothing is known about the gates, make **every exponent negative**: cut the chunk into halves. For a row in the
-# later half and a column in the earlier one, take as reference the border between the two. From a column to the border
-# there is decay, from the border to the row there is decay: both factors are at most 1. Where a factor underflows to
-# zero, the true number is smaller still. The two triangles that are left are cut into halves in the same way:
+# If nothing is known about the gates, make **every exponent negative**: cut the chunk into halves, and these again
+# (*dyadic* means by twos). For a row in the later half and a column in the earlier one, take as reference the border
+# between the two. From a column to the border there is decay, from the border to the row there is decay: both factors
+# are at most 1. Where a factor is too small for float32 and becomes zero, the true number is smaller still. The two
+# triangles that are left are cut into halves in the same way:
 
 # %%
 def dyadic_tile(rows, columns, g):
@@ -569,8 +578,9 @@ check("3.5", my_tile)
 # ## 6 · Solve, do not invert
 #
 # The second trap. $(I + L)^{-1}$ can be had from matrix products alone, which is tempting on machines that do nothing
-# else quickly. $L$ is strictly lower triangular, so $L^C = 0$ and the Neumann series ends; and a few squarings give
-# all of its terms:
+# else quickly. $L$ is strictly lower triangular: each further power is zero on one more diagonal, and $L^C = 0$. So
+# $(I + L)(I - L + L^2 - \dots \pm L^{C-1}) = I \pm L^C = I$: this sum (the *Neumann series*) is the inverse. And a
+# few squarings give all of its terms, since each factor below doubles their number:
 #
 # $$ (I + L)^{-1} = I - L + L^2 - \dots \pm L^{C-1} = (I - L)(I + L^2)(I + L^4)(I + L^8) \cdots $$
 #
@@ -623,10 +633,10 @@ assert max(np.linalg.matrix_power(ones, n).max() for n in range(64)) > 1e17
 # error is larger than the result (measured here). With random keys nothing is to be seen, at any length.
 #
 # Why? Say all keys are equal, nothing is forgotten and $\beta = 1$. Then all entries of $L$ below the diagonal are 1,
-# and those of $L^n$ are binomials: for $C = 64$ the largest is above $10^{17}$ (derived). The true inverse is harmless
-# (its entries are 1, −1 and 0), so all those terms must cancel, and float32 has seven digits to do it with. Forward
-# substitution works with the rows of the result itself, which stay small. **A solve, or substitution; never repeated
-# squaring** beyond tiny tiles.
+# and those of $L^n$ count the ways to come from one token to another in $n$ steps, binomials: for $C = 64$ the
+# largest is above $10^{17}$ (derived). The true inverse is harmless (its entries are 1, −1 and 0), so all those terms
+# must cancel, and float32 has seven digits to do it with. Forward substitution works with the rows of the result
+# itself, which stay small. **A solve, or substitution; never repeated squaring** beyond tiny tiles.
 
 # %% [markdown]
 # ## 7 · Segments compose
