@@ -19,6 +19,7 @@ class Recipe:
     extra: int = 0                   # further updates at the final rate, until the curve is flat
     batch_size: int = 32
     learning_rate: float = 4e-3
+    depth_rate: float = 1.0          # factor on it for the queries of attention residuals; 0 holds them at zero
     warmup: int = 50
     final_rate: float = 0.1
     weight_decay: float = 0.01       # on matrices

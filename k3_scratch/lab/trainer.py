@@ -8,6 +8,7 @@ import torch
 
 from k3_scratch.generate import evaluating
 from k3_scratch.lab.recipe import recipe_of
+from k3_scratch.layers.attention_residuals import DepthMix
 from k3_scratch.tasks.batch import IGNORED
 from k3_scratch.training.evaluate import batch_loss
 from k3_scratch.training.muon import Muon, head_blocks
@@ -65,7 +66,7 @@ def update(model, task, recipe, optimizers, step, seed):
     loss = batch_loss(model, batch)[0] + model.aux_loss()
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = recipe.rate(step)
+            group["lr"] = recipe.rate(step) * group.get("factor", 1.0)
         optimizer.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip, error_if_nonfinite=True)
@@ -107,7 +108,10 @@ def is_flat(accuracy, gain):
 
 
 def make_optimizers(model, recipe):
-    """[Muon for matrices, AdamW for the rest], or AdamW for everything. Raises ValueError for another name."""
+    """[Muon for matrices, AdamW for the rest], or AdamW for everything. Raises ValueError for another name.
+
+    The queries of attention residuals have a group of their own, whose "factor" `update` puts on the rate.
+    """
     named = dict(model.named_parameters())
     if recipe.optimizer == "adamw":
         blocks = {}
@@ -119,8 +123,11 @@ def make_optimizers(model, recipe):
         raise ValueError(f"optimizer must be adamw, muon or head_muon, but {recipe.optimizer!r} came")
     rest = {name: p for name, p in named.items() if name not in blocks}
     decayed = [p for name, p in rest.items() if p.dim() >= 2 and "conv1d" not in name]
-    plain = [p for name, p in rest.items() if p.dim() < 2 or "conv1d" in name]
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    queries = [module.query for module in model.modules() if isinstance(module, DepthMix)]
+    apart = {id(p) for p in queries}
+    plain = [p for name, p in rest.items() if (p.dim() < 2 or "conv1d" in name) and id(p) not in apart]
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0},
+              *([{"params": queries, "weight_decay": 0.0, "factor": recipe.depth_rate}] if queries else [])]
     adamw = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=BETAS)
     muon = {named[name]: rows for name, rows in blocks.items()}
     return [*([Muon(muon, recipe.learning_rate, weight_decay=recipe.weight_decay)] if muon else []), adamw]

@@ -67,6 +67,22 @@ def test_every_optimizer_has_every_parameter_once_and_moves_it(kind):
         assert 4 in optimizers[0].rows                                   # rows of one KDA head
 
 
+def test_depth_queries_have_a_rate_of_their_own():
+    """AdamW's first step is the rate times the sign of the gradient: a factor on the rate is a factor on the step."""
+    moved = {}
+    for factor in (0.0, 1.0, 7.0):
+        model = build_model({**TINY, "residual": "full_attention"}, TASK.vocab_size, seed=2)
+        recipe = Recipe(batch_size=8, learning_rate=1e-3, depth_rate=factor, warmup=1)
+        optimizers = make_optimizers(model, recipe)
+        given = [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+        assert sorted(given) == sorted(id(p) for p in model.parameters())
+        update(model, TASK, recipe, optimizers, 0, 0)
+        moved[factor] = model.output_attn_res.query.detach().abs(), model.norm.weight.detach().clone()
+    assert not moved[0.0][0].any() and torch.allclose(moved[7.0][0], 7 * moved[1.0][0])
+    assert moved[1.0][0].max() == pytest.approx(1e-3, rel=0.01)
+    assert all(torch.equal(each[1], moved[1.0][1]) for each in moved.values())   # nothing else is faster
+
+
 def test_an_unknown_optimizer_is_refused():
     with pytest.raises(ValueError, match="adamw, muon or head_muon"):
         make_optimizers(build_model(TINY, 10), Recipe(optimizer="sgd"))
