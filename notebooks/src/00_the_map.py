@@ -685,7 +685,7 @@ print(f"{total:,}")
 assert total == 2_779_484_476_000 == count.total                  # by hand = the package
 
 # %% [markdown]
-# **2,779,484,476,000**, to the last digit. A second witness: PyTorch can build the whole model on a device called
+# **2,779,484,476,000**, to the last digit. A second witness: PyTorch can build the whole text model on a device called
 # *meta*, where arrays have shapes and no content, and count what is there.
 
 # %%
