@@ -12,6 +12,7 @@ from k3_scratch.config import ConfigError, K3Config
 from k3_scratch.export import files
 from k3_scratch.export.gguf_keys import ARCHITECTURE, GGUFError, gguf_keys, remarks
 from k3_scratch.export.gguf_tensors import check_tensors, gguf_shapes, gguf_tensors
+from k3_scratch.export.text_part import text_part
 from k3_scratch.files import write_atomically
 
 CONFIG, RECORD = "k3_scratch.config", "k3_scratch.tensors"
@@ -21,15 +22,18 @@ INSTALL = "pip install gguf==0.19.0"
 def to_gguf(model, path, *, mxfp4=False, force=False, progress=None):
     """Write a model as one GGUF file, float32 throughout; returns the remarks (see `gguf_keys.remarks`), often none.
 
+    Of a model with eyes the text part is written, and a remark says so.
+
     mxfp4      True: the routed experts in four bits, GGML type MXFP4
     force      True: replace a file that is there
     progress   called with (tensor name, number written, number of all) after each tensor is prepared
     Raises GGUFError naming what does not fit; then nothing is left at `path`.
     """
+    model, left_out = text_part(model)
     config = model.config
     tensors = gguf_tensors(model, config, mxfp4=mxfp4)
     write_gguf(path, gguf_keys(config), tensors, config, force=force, progress=progress)
-    return remarks(config)
+    return [*left_out, *remarks(config)]
 
 
 def write_gguf(path, keys, tensors, config, *, force=False, progress=None):

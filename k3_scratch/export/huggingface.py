@@ -14,6 +14,7 @@ from k3_scratch.export.folder import RECORD, WEIGHTS, is_export_file, open_folde
 from k3_scratch.export.mxfp4 import pack, unpack
 from k3_scratch.export.names import model_shapes, places
 from k3_scratch.export.released_config import config_from_hf, hf_config
+from k3_scratch.export.text_part import text_part
 from k3_scratch.model import K3
 
 __all__ = ["ExportError", "config_from_hf", "from_huggingface", "hf_config", "hf_tensors", "to_huggingface"]
@@ -45,8 +46,10 @@ def hf_tensors(model_or_state_dict, config, *, mxfp4=False, progress=None):
 def to_huggingface(model, folder, *, mxfp4=False, force=False, progress=None):
     """Write a model into `folder`, which appears whole or not at all; arguments as `hf_tensors`.
 
-    force True: replace an earlier export. Raises ExportError, and then an earlier export stays as it was.
+    force True: replace an earlier export. Returns remarks for the user, often none; of a model with eyes the text part
+    is written. Raises ExportError, and then an earlier export stays as it was.
     """
+    model, remarks = text_part(model)
     config = model.config
     stored = "mxfp4" if mxfp4 else config.expert_dtype
     if not mxfp4 and stored == "mxfp4":                                  # the file says what it holds
@@ -61,6 +64,7 @@ def to_huggingface(model, folder, *, mxfp4=False, force=False, progress=None):
         (temporary / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
     write_folder(folder, write, mine=is_export_file, force=force)
+    return remarks
 
 
 def from_huggingface(folder):

@@ -18,6 +18,7 @@ from k3_scratch.export.folder import RECORD, open_folder, read_json, short
 from k3_scratch.export.gguf_tensors import gguf_tensors, is_expert
 from k3_scratch.export.huggingface import hf_tensors
 from k3_scratch.export.mxfp4 import pack, unpack
+from k3_scratch.export.text_part import text_part
 
 __all__ = ["Report", "digest", "verify"]
 
@@ -45,6 +46,7 @@ def verify(path, model=None):
     path = Path(path)
     if not path.exists():
         raise ExportError(f"{path}: no such file or folder")
+    model = None if model is None else text_part(model)[0]               # an export is of the text part
     return _verify_folder(path, model) if path.is_dir() else _verify_gguf(path, model)
 
 
