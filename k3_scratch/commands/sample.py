@@ -1,11 +1,16 @@
-"""`k3 sample`: let a trained model continue a text."""
+"""`k3 sample`: let a trained model continue a text, or answer questions about a picture."""
 
 import sys
 
+import numpy as np
+import torch
+
 from k3_scratch.generate import generate
 from k3_scratch.pretrained import pretrained
+from k3_scratch.tasks.glyphs import draw
+from k3_scratch.tasks.pictures import Pictures, prompt
 from k3_scratch.tasks.vocabulary import NEWLINE, decode, encode
-from k3_scratch.training.run_folder import load_model
+from k3_scratch.training.run_folder import RunError, load_model
 
 
 def add_to(subparsers):
@@ -18,14 +23,36 @@ def add_to(subparsers):
     parser.add_argument("--top-p", type=float, help="draw among the likeliest tokens that reach this probability")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-stop", action="store_true", help="do not stop at the end of a line")
+    parser.add_argument("--picture", metavar="N", type=int,
+                        help="for a run of --preset vision: ask about held-out picture number N")
     parser.set_defaults(run=run)
 
 
 def run(arguments):
     model = load_model(arguments.run_folder) if arguments.run_folder else pretrained("mini")
     prompts = arguments.prompt or [sys.stdin.read().rstrip("\n")]
-    written = generate(model, [encode(prompt) for prompt in prompts], arguments.max_new_tokens,
-                       temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p,
-                       stop_tokens=() if arguments.no_stop else (NEWLINE,), seed=arguments.seed)
-    for prompt, tokens in zip(prompts, written, strict=True):
-        print(prompt + decode(tokens).rstrip("\n"))
+    tokens, pictures, stop = [encode(text) for text in prompts], {}, (NEWLINE,)
+    if arguments.picture is not None or model.config.vision is not None:
+        scene, image = _picture(model, arguments.picture)
+        print("picture of " + ", ".join(f"a {colour} {shape} (row {row}, column {column})"
+                                        for shape, colour, row, column in scene))
+        prompts = [text.rstrip() + " " for text in prompts]
+        tokens, pictures = [prompt("@", text) for text in prompts], {"images": image.repeat(len(prompts), 1, 1, 1)}
+        stop = (NEWLINE, ord(" "))                                       # an answer is a word
+    written = generate(model, tokens, arguments.max_new_tokens, temperature=arguments.temperature,
+                       top_k=arguments.top_k, top_p=arguments.top_p, stop_tokens=() if arguments.no_stop else stop,
+                       seed=arguments.seed, **pictures)
+    for text, answer in zip(prompts, written, strict=True):
+        print(text + decode(answer).rstrip("\n"))
+
+
+def _picture(model, number):
+    """Held-out picture `number`: its scene, and uint8 [1, 16, 16, 3]."""
+    if model.config.vision is None:
+        raise RunError("--picture needs a run with a picture encoder (k3 train --preset vision), and this has none")
+    if number is None or number < 0:
+        raise RunError("this run answers about pictures; name one with --picture N, a whole number from 0 on"
+                       + ("" if number is None else f", but {number} came"))
+    rng = np.random.default_rng(number)
+    scene = Pictures().page(rng, "test")[0][0]
+    return scene, torch.from_numpy(draw([scene], rng))

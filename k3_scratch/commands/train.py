@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +12,19 @@ from k3_scratch.accounting import count_parameters
 from k3_scratch.analysis.decay import mean_decay
 from k3_scratch.analysis.depth_attention import depth_attention
 from k3_scratch.analysis.magnitudes import magnitudes
+from k3_scratch.analysis.picture_attention import with_images
 from k3_scratch.commands.count import add_config_arguments, chosen_config
 from k3_scratch.generate import generate
 from k3_scratch.plots.run_pictures import run_pictures
 from k3_scratch.pretrained import FOLDER
-from k3_scratch.tasks.corpus import FAMILIES, Corpus
+from k3_scratch.tasks.corpus import FAMILIES
+from k3_scratch.tasks.pictures import MARKERS, Pictures
 from k3_scratch.tasks.text import TextFile
-from k3_scratch.tasks.vocabulary import NEWLINE, PAD, decode, encode
+from k3_scratch.tasks.vocabulary import IMAGE, NEWLINE, PAD, decode, encode
+from k3_scratch.training.answers import answers
+from k3_scratch.training.data import training_data
 from k3_scratch.training.loop import Interrupted, Trainer
-from k3_scratch.training.options import TrainOptions
+from k3_scratch.training.options import PICTURES, TrainOptions, defaults
 from k3_scratch.training.run_folder import RunError, RunFolder, load_model, read_json
 
 LARGEST = 200_000_000                              # parameters; beyond that memory runs out before anything is learnt
@@ -35,8 +39,9 @@ def add_to(subparsers):
     types = {field.name: field for field in fields(TrainOptions)}
     for name in _FLAGS:
         default = types[name].default
+        seeing = f"; with pictures {PICTURES[name]}" if PICTURES.get(name, default) != default else ""
         flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(default), default=default, help="(default %(default)s)")
+        parser.add_argument(flag, type=type(default), help=f"(default {default}{seeing})")
     parser.add_argument("--optimizer", choices=("muon", "adamw"), default="muon", help="(default %(default)s)")
     parser.add_argument("--text", metavar="FILE", help="train on this text in place of the toy corpus")
     parser.add_argument("--no-balance", dest="balance", action="store_false", help="leave the selection biases at 0")
@@ -60,11 +65,12 @@ def run(arguments):
         print(f"{folder} holds a finished run; nothing to do (--force trains it anew).")
         print(report(read_json(folder / "summary.json")))
     else:
-        total = count_parameters(config).total
+        total = count_parameters(config).total_with_vision
         if total > LARGEST:
             raise RunError(f"{name} has {total:,} parameters; more than {LARGEST:,} are not trained here")
-        options = TrainOptions(**{flag: getattr(arguments, flag)
-                                  for flag in (*_FLAGS, "optimizer", "text", "balance", "recompute")})
+        told = {flag: getattr(arguments, flag) for flag in (*_FLAGS, "optimizer", "text", "balance", "recompute")}
+        told = {flag: value for flag, value in told.items() if value is not None}
+        options = replace(defaults(config, arguments.text), **told)
         trainer = Trainer(config, options, folder, device=arguments.device, force=arguments.force,
                           quiet=arguments.quiet)
         if trainer.step:
@@ -90,6 +96,9 @@ def report(summary):
         exact = summary["exact_match"].get(family)
         lines.append(f"{family:<10}  {value:10.3f}  {'' if exact is None else f'{exact:13.3f}'}")
     lines.append(f"{'mean':<10}  {summary['mean_accuracy']:10.3f}")
+    for name, scores in summary.get("controls", {}).items():
+        lines.append(f"whole answers, {name.replace('_', ' '):<9}  "
+                     + "  ".join(f"{family} {value:.3f}" for family, value in scores.items()))
     lines.append(f"{summary['train_seconds']:.0f} s of training, {summary['tokens_per_second']:,.0f} tokens/s, "
                  f"peak memory {summary['peak_memory_bytes'] / 2 ** 20:,.0f} MiB, seed {summary['seed']}")
     return "\n".join(lines)
@@ -101,6 +110,8 @@ def samples(model, data):
     if isinstance(data, TextFile):
         prompt = data.batch(rng, 1, "test").tokens[0, :data.length // 2].tolist()
         return "\n".join([*lines, f"{decode(prompt)!r} -> {decode(generate(model, prompt, 80))!r}"])
+    if isinstance(data, Pictures):
+        return "\n".join([*lines, *_picture_samples(model, data, rng), ""])
     for name, family in FAMILIES.items():
         prompt, answer = family.example(rng, "test").turns[0]
         written = decode(generate(model, encode(prompt), len(answer), stop_tokens=(NEWLINE,))).strip("\n")
@@ -109,14 +120,28 @@ def samples(model, data):
     return "\n".join([*lines, ""])
 
 
+def _picture_samples(model, data, rng):
+    """A line for each of a few held-out questions; "@" stands for a picture."""
+    for family in data.families:
+        batch = data.batch(rng, 1, "test", family)
+        row, start, stop = answers(batch)[-1]
+        prompt, answer = batch.tokens[row, :start + 1].tolist(), decode(batch.targets[row, start:stop])
+        images = torch.from_numpy(batch.images[row][:prompt.count(IMAGE) // MARKERS])
+        written = decode(generate(model, prompt, len(answer), stop_tokens=(NEWLINE,), images=images)).strip("\n")
+        shown = decode(prompt).replace("<image>" * MARKERS, "@").replace("\n", " ").strip()
+        yield f"  {family:<9} {shown} -> {written}   ({'right' if written == answer else f'wrong, it is {answer}'})"
+
+
 def draw(folder):
     """Measure the finished run and draw its pictures into its folder; returns {name: path}."""
     folder = RunFolder(folder)
     model, options = load_model(folder.path), read_json(folder.path / "options.json")
-    data = TextFile(options["text"], options["length"]) if options["text"] else Corpus(options["length"])
+    data = training_data(model.config, options["text"], options["length"])
     metrics = folder.read_metrics()
     validations = [entry for entry in metrics if "validation_loss" in entry]
-    tokens = torch.from_numpy(data.batch(np.random.default_rng([1, 1]), 64, "validation").tokens)
+    batch = data.batch(np.random.default_rng([1, 1]), 64, "validation")
+    tokens = torch.from_numpy(batch.tokens)
+    images = None if batch.images is None else torch.from_numpy(batch.images).flatten(0, 1)
     mask, config = tokens != PAD, model.config
     arrays = {
         "train_steps": np.array([entry["step"] for entry in metrics]),
@@ -131,13 +156,14 @@ def draw(folder):
     if layers:
         arrays |= {"load_steps": arrays["validation_steps"], "load_layers": [f"layer {layer}" for layer in layers],
                    "load": np.array([[entry["load"][layer] for layer in layers] for entry in validations])}
-    if config.attn_res_block_size is not None:
-        names = ("depth_weights", "depth_queries", "depth_sources")
-        arrays |= dict(zip(names, depth_attention(model, tokens, mask), strict=True))
-    if config.kda_layers:
-        arrays["decay"] = mean_decay(model, tokens, mask)
-    names = ("magnitude_names", "magnitude_input", "magnitude_output")
-    arrays |= dict(zip(names, magnitudes(model, tokens, mask), strict=True))
+    with with_images(model, images):
+        if config.attn_res_block_size is not None:
+            names = ("depth_weights", "depth_queries", "depth_sources")
+            arrays |= dict(zip(names, depth_attention(model, tokens, mask), strict=True))
+        if config.kda_layers:
+            arrays["decay"] = mean_decay(model, tokens, mask)
+        names = ("magnitude_names", "magnitude_input", "magnitude_output")
+        arrays |= dict(zip(names, magnitudes(model, tokens, mask), strict=True))
     return run_pictures(arrays, folder.path)
 
 

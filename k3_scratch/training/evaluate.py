@@ -17,8 +17,10 @@ def batch_loss(model, batch, device="cpu"):
     mean. The head runs only where something is to be learnt, in the order of `batch.targets != IGNORED`.
     """
     targets = torch.from_numpy(batch.targets).to(device)
-    learnt = targets != IGNORED
-    logits = model.lm_head(model.hidden(torch.from_numpy(batch.tokens).to(device))[learnt]).float()
+    learnt, pictures = targets != IGNORED, {}
+    if batch.images is not None:
+        pictures["images"] = torch.from_numpy(batch.images).flatten(0, 1).to(device)     # row after row
+    logits = model.lm_head(model.hidden(torch.from_numpy(batch.tokens).to(device), **pictures)[learnt]).float()
     weights = learnt / (learnt.sum(1, keepdim=True).clamp_min(1) * len(targets))         # [B, T]
     return (F.cross_entropy(logits, targets[learnt], reduction="none") * weights[learnt]).sum(), logits
 
@@ -31,17 +33,17 @@ def accuracy(model, data, split, rows, seed=0, device="cpu"):
     """
     right, losses = {}, []
     with evaluating(model):
-        for family in getattr(data, "families", ("text",)):
+        for family in getattr(data, "families", (None,)):
             rng, hits, scored = np.random.default_rng([seed, 1]), 0, 0
             for start in range(0, rows, 64):
-                part = data.batch(rng, min(64, rows - start), split, family if family in FAMILIES else None)
+                part = data.batch(rng, min(64, rows - start), split, family)
                 loss, logits = batch_loss(model, part, device)
                 learnt = part.targets != IGNORED
                 right_here = logits.argmax(-1).cpu().numpy() == part.targets[learnt]
                 hits += int(right_here[part.scored[learnt]].sum())
                 scored += int(part.scored.sum())
                 losses.append(loss.item())
-            right[family] = hits / scored
+            right[family or "text"] = hits / scored
     return right, float(np.mean(losses))
 
 

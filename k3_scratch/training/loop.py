@@ -14,10 +14,12 @@ from tqdm import tqdm
 
 from k3_scratch import __version__
 from k3_scratch.model import K3
-from k3_scratch.tasks.corpus import FAMILIES, Corpus
-from k3_scratch.tasks.text import TextFile
+from k3_scratch.tasks.corpus import FAMILIES
+from k3_scratch.tasks.pictures import Pictures
 from k3_scratch.training.allocator import keep_freed_memory
+from k3_scratch.training.answers import picture_scores
 from k3_scratch.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint, write_text
+from k3_scratch.training.data import training_data
 from k3_scratch.training.evaluate import accuracy, exact_match
 from k3_scratch.training.memory import peak_memory_bytes
 from k3_scratch.training.muon import make_optimizers
@@ -46,7 +48,7 @@ class Trainer:
         self.config, self.options, self.folder, self.quiet = config, options, RunFolder(folder), quiet
         if self.folder.finished and not force:
             raise RunError(f"{folder} holds a finished run; --force trains it anew")
-        self.data = TextFile(options.text, options.length) if options.text else Corpus(options.length)
+        self.data = training_data(config, options.text, options.length)
         if config.vocab_size < self.data.vocab_size:
             raise RunError(f"vocab_size must be at least the {self.data.vocab_size} tokens of the data, "
                            f"but {config.vocab_size} came")
@@ -126,11 +128,14 @@ class Trainer:
         """Test on the third split, write weights and summary, remove the checkpoint."""
         options = self.options
         tested, loss = accuracy(self.model, self.data, "test", options.test_rows, device=self.device)
-        families = [name for name in tested if name in FAMILIES]
+        if isinstance(self.data, Pictures):
+            written = picture_scores(self.model, self.data, "test", options.test_rows, device=self.device)
+        else:
+            families = [name for name in tested if name in FAMILIES]
+            written = {"exact_match": exact_match(self.model, families, "test", options.exact_examples)}
         summary = {
             "accuracy": tested, "mean_accuracy": float(np.mean(list(tested.values()))), "test_loss": loss,
-            "exact_match": exact_match(self.model, families, "test", options.exact_examples),
-            "train_seconds": self.seconds,
+            **written, "train_seconds": self.seconds,
             "tokens_per_second": options.steps * options.batch_size * options.length / self.seconds,
             "peak_memory_bytes": peak_memory_bytes(self.device), "steps": options.steps, "seed": options.seed,
             "parameters": sum(p.numel() for p in self.model.parameters()), "device": str(self.device),

@@ -1,0 +1,145 @@
+"""Pictures and questions in one sequence: several pictures, each followed by questions about it, answered as text.
+
+A picture stands as 16 marker tokens ("@" below), one for each 4 x 4 pixels; then come questions, and a newline.
+
+    tokens    @@@@@@@@@@@@@@@@red? ring pluses? 2⏎@@@@@@@@@@@@@@@@left of tee? plus before, red? ring⏎
+    marks     .....................^^^^.........^$.............................^^^^..............^^^^$
+
+"before, " asks about the picture before. The pictures' arrangements decide the split, see splits.py: no arrangement of
+one split ever occurs in another, whatever the noise.
+"""
+
+import numpy as np
+
+from k3_scratch.tasks.arguments import need, need_whole
+from k3_scratch.tasks.batch import Batch
+from k3_scratch.tasks.dice import dice
+from k3_scratch.tasks.example import Example
+from k3_scratch.tasks.glyphs import SIDE, draw
+from k3_scratch.tasks.scenes import KINDS, content, draw_scene, questions
+from k3_scratch.tasks.splits import draw_in_split, need_split
+from k3_scratch.tasks.vocabulary import IMAGE, PAD, VOCAB_SIZE, encode
+
+FAMILIES = (*KINDS, "before")                     # "before": shape or colour, of the picture before
+SHARES = {"shape": 4, "colour": 4, "count": 4, "relation": 6, "before": 2}       # of 20 questions, where possible
+MARKERS = 16                                      # tokens of a picture: 16 x 16 pixels, 4 x 4 a token
+ROOM = len("right of ring? ring before, plus? gold\n")           # least text after a picture
+_ROLLS, _TRIES = 128, 24
+
+
+class Pictures:
+    """Windows of `pictures` pictures with questions.
+
+    length     tokens in a row, T
+    pictures   pictures in a row, at least 2
+    """
+
+    vocab_size, families = VOCAB_SIZE, FAMILIES
+
+    def __init__(self, length=123, pictures=2):
+        need_whole("pictures", pictures, 2)
+        need_whole("length", length, pictures * (MARKERS + ROOM) - 1)
+        self.length, self.pictures = length, pictures
+        self.room = (length + 1) // pictures - MARKERS                   # characters after a picture
+
+    def batch(self, rng, batch_size, split="train", family=None):
+        """`batch_size` rows of one split: a Batch with `images` uint8 [B, P, 16, 16, 3].
+
+        rng       NumPy Generator; the same state gives the same batch
+        family    one of FAMILIES: all that is scored asks this; None: the mixture, all answers scored
+        Learnt are the answers and the newlines.  Raises ValueError for unknown names.
+        """
+        need_whole("batch_size", batch_size, 1)
+        need_split(split)
+        need(family is None or family in FAMILIES, "family", "None or one of " + ", ".join(FAMILIES), family)
+        pages = [self.page(rng, split, family) for _ in range(batch_size)]
+        size = self.length + 1
+        windows, marks = np.full((batch_size, size), PAD), np.zeros((batch_size, size), dtype=np.uint8)
+        documents = np.full((batch_size, size), self.pictures)           # the PAD tail has a number of its own
+        for row, page in enumerate(pages):
+            at = 0
+            for number, (_, example, asked) in enumerate(page):
+                stop = at + MARKERS + len(example.text)
+                windows[row, at:stop] = [IMAGE] * MARKERS + encode(example.text)
+                marks[row, at + MARKERS:stop] = np.frombuffer(_marks(example, asked, family).encode("ascii"), np.uint8)
+                documents[row, at:stop] = number
+                at = stop
+        images = draw([scene for page in pages for scene, *_ in page], rng)
+        scored, learnt = marks == ord("^"), (marks != 0) & (marks != ord("."))
+        number = 0 if family is None else FAMILIES.index(family)
+        return Batch.from_windows(windows, learnt, scored, [number] * batch_size, documents,
+                                  images.reshape(batch_size, self.pictures, SIDE, SIDE, 3))
+
+    def page(self, rng, split, family=None):
+        """One row before it is drawn: for each picture (scene, Example of its questions, the family of each turn)."""
+        roll, page, told = dice(rng, _ROLLS), [], [set() for _ in range(self.pictures)]
+        for number in range(self.pictures):
+            scene = self._scene(rng, split, family, number)
+            page.append((scene, *self._questions(roll, [*(before for before, *_ in page), scene], told, family)))
+        return page
+
+    def _scene(self, rng, split, family, number):
+        """A scene of the split about which `family` can be asked."""
+        while True:
+            scene = draw_in_split(split, lambda: draw_scene(rng), lambda drawn: [content(drawn)])
+            last = number + 1 == self.pictures
+            if family is None or (family == "before" and last) or questions_of(scene, family):
+                return scene
+
+    def _questions(self, roll, scenes, told, family):
+        """As many questions about the last scene as there is room for, at least one; the family of each.
+
+        told    for each picture the pairs (word asked about, answer) that the row tells already. Nothing is asked whose
+                answer stands in the text: no "ring? red" after "red? ring".
+        """
+        turns, asked, left = [], [], self.room - 1                       # 1: the newline
+        wheel = [name for name in FAMILIES for _ in range(SHARES[name])]
+        for _ in range(_TRIES):
+            name = family or wheel[roll(len(wheel))]
+            if name == "before" and len(scenes) == 1:
+                name = "count"                                           # tells least of what is asked later
+            about = len(scenes) - 1 - (name == "before")
+            found = [(question, answer) for question, answer in questions_of(scenes[about], name)
+                     if _pair(question, answer) not in told[about]]
+            if not found:
+                continue
+            answers = sorted({answer for _, answer in found})            # first the answer, so that none is rare
+            answer = answers[roll(len(answers))]
+            fitting = [question for question, given in found if given == answer]
+            question = fitting[roll(len(fitting))]
+            turn = (f"{' ' if turns else ''}{'before, ' if name == 'before' else ''}{question} ", answer)
+            if len("".join(turn)) > left:
+                break
+            turns.append(turn)
+            asked.append(name)
+            told[about].add(_pair(question, answer))
+            left -= len("".join(turn))
+        if not turns:                                                    # nothing was found: what can always be asked
+            turns, asked = [("things? ", str(len(scenes[-1])))], ["count"]
+        return Example(tuple(turns)), tuple(asked)
+
+
+def _pair(question, answer):
+    return frozenset((question.rstrip("?").split()[-1], answer))
+
+
+def questions_of(scene, family):
+    """[(question, answer), ...] of a family; "before" may ask shapes and colours, without the word itself."""
+    return questions(scene, "shape") + questions(scene, "colour") if family == "before" else questions(scene, family)
+
+
+def prompt(*texts):
+    """Token numbers of pictures and questions: MARKERS markers in place of each "@".
+
+    >>> prompt("@red?")[14:], len(prompt("@red? ring", "@"))
+    ([259, 259, 114, 101, 100, 63], 41)
+    """
+    return [token for char in "".join(texts) for token in ([IMAGE] * MARKERS if char == "@" else encode(char))]
+
+
+def _marks(example, asked, family):
+    """The example's marks, with "/" in place of "^" under answers of other families: learnt, not scored."""
+    if family is None:
+        return example.marks
+    return "".join("." * len(text) + ("^" if name == family else "/") * len(answer)
+                   for (text, answer), name in zip(example.turns, asked, strict=True)) + "$"
