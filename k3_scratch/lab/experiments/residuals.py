@@ -131,12 +131,13 @@ EXPERIMENT = Experiment(
               lower=True, by="mean"),
     ),
     expected="Trials before this one, seed 0, 300 steps: the first sublayer reads .11; the last one 1.6 under the sum, "
-             ".46 in blocks, .10 in the full form; under hyper-connections it went from .3 to 2.6; outputs of the plain model did not grow; the gradient was "
-             "17 times as large at the first sublayer as at the last in plain and blocks, and no more even in the full "
-             "form (40); structure .22 in blocks, .25 in the full form, .03 at the common rate; with queries of zero "
-             "both lose .08 of accuracy. So sizes and structure should show. Growing outputs, even gradients and a "
-             "lower loss are the paper's findings at hundreds of millions of parameters; nothing of them is promised "
-             "here, and the loss of 300 steps was the same for all within .05.",
+             ".46 in blocks, .10 in the full form; under hyper-connections it went from .3 to 2.6; outputs of the "
+             "plain model did not grow; the gradient was 17 times as large at the first sublayer as at the last in "
+             "plain and blocks, and no more even in the full form (40); structure .22 in blocks, .25 in the full form, "
+             ".03 at the common rate; with queries of zero both lose .08 of accuracy. So sizes and structure should "
+             "show. Growing outputs, even gradients and a lower loss are the paper's findings at hundreds of millions "
+             "of parameters; nothing of them is promised here, and the loss of 300 steps was the same for all within "
+             ".05.",
     table=("loss", "accuracy", "first read", "last read", "read over written", "growth of outputs", "gradient spread",
            "structure", "lost without choice"),
     draw=draw,
