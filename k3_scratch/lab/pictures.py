@@ -10,6 +10,7 @@ from k3_scratch.plots.lab_dots import lab_dots
 def dots(values, *, title, x_label, **options):
     """A draw function: dots for each seed. values {value name: panel title}, or one name: then a panel for each size.
 
+    A list of (value name, words) gives a panel for each value and size, the words behind the name of the size.
     options as of `lab_dots`
     """
     return partial(_dots, values=values, options={"title": title, "x_label": x_label, **options})
@@ -45,7 +46,9 @@ def sizes_of(result):
 
 def _dots(result, values, options):
     if isinstance(values, str):
-        panels = {size: _rows(result, values, size) for size in sizes_of(result)}
+        values = [(values, "")]
+    if isinstance(values, (list, tuple)):
+        panels = {size + words: _rows(result, value, size) for value, words in values for size in sizes_of(result)}
     else:
         panels = {title: _rows(result, value, None) for value, title in values.items()}
     return lab_dots({title: rows for title, rows in panels.items() if rows}, **options)
