@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "accounting": {"layers", "config", "shapes", "cache", "vision"},
     "model": {"layers", "config", "shapes", "cache", "accounting", "vision"}, "vision": {"layers", "config", "shapes"},
     "generate": {*MODEL_SIDE, "tasks.vocabulary"},
-    "training": {"model", "cache", "generate", "tasks", "config", "layers", "files"},
+    "training": {"model", "cache", "generate", "tasks", "config", "layers", "files", "vision"},
     "analysis": {"model", "layers", "reference", "shapes"}, "serving": {*MODEL_SIDE, "generate", "reference"},
     "export": {*MODEL_SIDE, "reference", "files", "tasks.vocabulary"},
     "plots": {"config", "shapes"},
@@ -278,8 +278,8 @@ BASELINES = {
 TABLES = {"reference": REFERENCE, "layers": LAYERS, "baselines": BASELINES}
 # Any shape will do, no array is taken, or it is an inner step whose caller has checked the shapes.
 ANY_SHAPE = {
-    "reference": {"sigmoid.sigmoid", "silu.silu", "softmax.softmax", "gelu.gelu", "unit_keys.l2_norm", "memory.as_float64",
-                  "memory.query_scale", "mla.visible_pairs", "mxfp4.mxfp4_pack"},
+    "reference": {"sigmoid.sigmoid", "silu.silu", "softmax.softmax", "gelu.gelu", "unit_keys.l2_norm",
+                  "memory.as_float64", "memory.query_scale", "mla.visible_pairs", "mxfp4.mxfp4_pack"},
     "layers": {"precision.raised", "unit_keys.l2_norm", "situ.activation", "attention_residuals.mixing_weights",
                "attention_residuals.mixture", "experts.can_group", "experts.grouped_product", "experts.looped_product",
                "kda_scan.kda_scan", "kda_solve.kda_solve", "kda_tiles.fits_centred", "kda_tiles.centred_tiles",

@@ -306,11 +306,11 @@ def test_the_preset_is_the_miniature_with_eyes():
     (interleaved()[:, :14], pictures(), ValueError,
      "K3: 3 images of 12 x 18 take 6 markers (token 22) each, 18 in all, but tokens has 15"),
     (torch.tensor([[EYE] * 7, [1, *[EYE] * 5, 1]]), pictures(number=2), ValueError,
-     "K3: a picture takes 6 markers (token 22) in one row, but row 0 has 7: a picture must come whole, in one row and "),
+     "K3: a picture takes 6 markers (token 22) in one row, but row 0 has 7: a picture must come whole, in one row"),
     (interleaved(), pictures().float(), ValueError, "K3: images must be uint8, 0 to 255, but torch.float32 came"),
     (interleaved(), pictures()[0], ShapeError, "K3: images must have shape [P, Y, X, 2], but [12, 18, 2] came"),
-    (interleaved(), pictures().repeat(1, 1, 1, 2), ShapeError, "K3: images must have shape [P, Y, X, 2], but"),
-    (interleaved(), pictures().numpy().tolist(), ShapeError, "K3: images must be an array of shape [P, Y, X, 2], but a"),
+    (interleaved(), pictures().repeat(1, 1, 1, 2), ShapeError, "K3: images must have shape [P, Y, X, 2] with"),
+    (interleaved(), pictures().numpy().tolist(), ShapeError, "K3: images must be an array of shape [P, Y, X, 2]"),
     (interleaved(), pictures()[:, :9], ValueError, "K3: images must have sides that are multiples of 6 (patch_size 3 "
      "times merge 2), but 9 x 18 came"),
     (interleaved(), pictures().repeat(1, 2, 2, 1), ValueError, "K3: images must be at most 21 pixels high and wide "

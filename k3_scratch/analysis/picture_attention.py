@@ -28,15 +28,17 @@ def picture_attention(model, tokens, images, positions):
 
     tokens     [B, T] with the same number of markers in each row;  images uint8 [P, Y, X, C] as in `K3.forward`
     positions  [B] whole numbers: the place of the token that looks, for example the one before an answer
-    returns    ({"layer 3": weights float64 [B, H, P / B, y, x]}, {"layer 3": share of the weight on all markers [B, H]});
-               one entry per MLA layer, y and x the grid of a picture's tokens. Raises ValueError naming the argument.
+    returns    ({"layer 3": weights float64 [B, H, P / B, y, x]}, {"layer 3": their sum [B, H]}), one entry per MLA
+               layer, y and x the grid of a picture's tokens; the rest up to 1 lies on the text. Raises ValueError
+               naming the argument.
     """
     vision = model.config.vision
     if vision is None:
         raise ValueError("picture_attention: model must have a vision encoder, but its configuration has none")
     per_row = (tokens == vision.image_token).sum(1)
     if (per_row != per_row[0]).any():
-        raise ValueError(f"picture_attention: tokens must have as many markers in each row, but {per_row.tolist()} came")
+        raise ValueError("picture_attention: tokens must have as many markers in each row, "
+                         f"but {per_row.tolist()} came")
     if len(positions) != len(tokens) or not all(0 <= at < tokens.shape[1] for at in positions):
         raise ValueError(f"picture_attention: positions must be {len(tokens)} places from 0 to {tokens.shape[1] - 1}, "
                          f"but {list(positions)} came")
@@ -56,7 +58,7 @@ def picture_attention(model, tokens, images, positions):
 
 
 def attention_weights(layer, x):
-    """The softmax weights of a GatedMLA layer for its normed input x.                       [B, T, D] -> [B, H, T, T]"""
+    """The softmax weights of a GatedMLA layer for its normed input x.                      [B, T, D] -> [B, H, T, T]"""
     q, (latent, shared_key) = layer.queries(x), layer.latents(x)         # [B, T, H, Q], [B, T, R], [B, T, r]
     H, n = layer.config.num_heads, layer.config.qk_nope_head_dim
     w_k = layer.kv_b_proj.weight.unflatten(0, (H, -1))[:, :n]            # [H, n, R]

@@ -100,7 +100,7 @@ class Pictures:
                 name = "count"                                           # tells least of what is asked later
             about = len(scenes) - 1 - (name == "before")
             found = [(question, answer) for question, answer in questions_of(scenes[about], name)
-                     if _pair(question, answer) not in told[about]]
+                     if _pair(name, question, answer) not in told[about]]
             if not found:
                 continue
             answers = sorted({answer for _, answer in found})            # first the answer, so that none is rare
@@ -112,15 +112,16 @@ class Pictures:
                 break
             turns.append(turn)
             asked.append(name)
-            told[about].add(_pair(question, answer))
+            told[about].add(_pair(name, question, answer))
             left -= len("".join(turn))
         if not turns:                                                    # nothing was found: what can always be asked
             turns, asked = [("things? ", str(len(scenes[-1])))], ["count"]
         return Example(tuple(turns)), tuple(asked)
 
 
-def _pair(question, answer):
-    return frozenset((question.rstrip("?").split()[-1], answer))
+def _pair(name, question, answer):
+    """What a turn tells, whichever way round; of numbers each comes once a picture, or nearly all would be 1."""
+    return frozenset((name if name == "count" else question.rstrip("?").split()[-1], answer))
 
 
 def questions_of(scene, family):

@@ -27,7 +27,8 @@ _ROWS = 64                                       # rows of one forward pass
 
 def picture_scores(model, data, split, rows, seed=0, device="cpu"):
     """{"exact_match": {family: share of right answers}, "controls": {control: the same}} on `rows` rows per family."""
-    controls = {name: whole_answers(model, data, split, rows, seed, device, change) for name, change in CONTROLS.items()}
+    controls = {name: whole_answers(model, data, split, rows, seed, device, change)
+                for name, change in CONTROLS.items()}
     return {"exact_match": whole_answers(model, data, split, rows, seed, device),
             "controls": {**controls, "text_only": text_only(data, split, rows, seed)}}
 

@@ -7,7 +7,7 @@ import pytest
 
 from k3_scratch.tasks import pictures as pictures_module
 from k3_scratch.tasks.batch import IGNORED
-from k3_scratch.tasks.glyphs import COLOURS, GLYPH, SHAPES, SIDE, SLOT, draw
+from k3_scratch.tasks.glyphs import COLOURS, GLYPH, SHAPES, SLOT, draw
 from k3_scratch.tasks.pictures import FAMILIES, MARKERS, ROOM, Pictures, prompt, questions_of
 from k3_scratch.tasks.scenes import DIRECTIONS, KINDS, content, draw_scene, questions
 from k3_scratch.tasks.splits import SPLITS, split_of
@@ -84,7 +84,7 @@ def test_every_answer_follows_from_the_pixels(family, split):
         else:
             assert scored.all() and (question, answer) in questions(scene, family)
         number += 1
-    assert number >= 8
+    assert number >= 5
 
 
 def test_rows_are_pictures_and_text():
@@ -159,8 +159,8 @@ def test_no_answer_stands_in_the_text_before():
 
 
 def test_no_answer_is_rare():
-    """Guessing the commonest answer of a family pays little: at most .55 for numbers, .3 for words."""
-    for family, most in (("shape", 0.3), ("colour", 0.3), ("count", 0.55), ("relation", 0.3), ("before", 0.3)):
+    """Guessing the commonest answer of a family pays little: at most .5 for numbers, .3 for words."""
+    for family, most in (("shape", 0.3), ("colour", 0.3), ("count", 0.5), ("relation", 0.3), ("before", 0.3)):
         given = [answer for seed in range(150) for _, example, names in
                  Pictures().page(np.random.default_rng(seed), "train", family)
                  for (_, answer), name in zip(example.turns, names, strict=True) if name == family]

@@ -68,7 +68,7 @@ def test_a_whole_answer_is_right_from_first_to_last_character():
     assert len(places) > 10 and all(data.rows.scored[row, start:stop].all() for row, start, stop in places)
     assert sum(stop - start for _, start, stop in places) == data.rows.scored.sum()
     assert whole_answers(Knows(data.rows), data, "test", 5) == {"shape": 1.0}
-    (row, start, stop), (row2, start2, stop2) = places[0], places[-1]
+    (row, start, stop), (row2, _, stop2) = places[0], places[-1]
     wrong = [(row, start), (row, stop - 1), (row2, stop2 - 1)]           # two answers, one of them twice
     assert whole_answers(Knows(data.rows, wrong), data, "test", 5) == {"shape": 1 - 2 / len(places)}
 
@@ -117,7 +117,7 @@ def test_a_run_has_results_and_controls(trainer, tmp_path):
         ("blanked", "swapped", "text_only"), families)
     assert summary["parameters"] == sum(p.numel() for p in run.model.parameters())
     for name, p in load_model(tmp_path / "run").named_parameters():
-        assert not torch.equal(p, before[name]) or name == "layers.0.self_attention_res.query", name
+        assert not torch.equal(p, before[name]) or name.startswith("layers.0.self_attention_res."), name
     assert any(moe.gate.e_score_correction_bias.any() for moe in run.model.moe_layers().values())      # balanced too
 
 
@@ -142,7 +142,8 @@ def test_resumed_ends_with_the_bits_of_an_uninterrupted_run(trainer, tmp_path, m
     one, other = (load_model(tmp_path / name).state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     summaries = [read_json(tmp_path / name / "summary.json") for name in ("whole", "parts")]
-    assert all(summaries[0][name] == summaries[1][name] for name in ("accuracy", "exact_match", "controls", "test_loss"))
+    for name in ("accuracy", "exact_match", "controls", "test_loss"):
+        assert summaries[0][name] == summaries[1][name]
 
 
 def test_muon_takes_the_encoder_head_by_head():
