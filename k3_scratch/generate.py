@@ -37,9 +37,7 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
         pictures = {} if images is None else {"images": images}
         logits = model(tokens, cache, mask=None if mask.all() else mask, **pictures)[:, -1]
         for i in range(max_new_tokens):
-            if model.config.vision is not None:
-                logits[:, model.config.vision.image_token] = -torch.inf
-            chosen = choose(logits, temperature, top_k, top_p, generator)
+            chosen = choose(text_only(model, logits), temperature, top_k, top_p, generator)
             for row, token in enumerate(chosen.tolist()):
                 if running[row]:
                     outputs[row].append(token)
@@ -59,6 +57,14 @@ def evaluating(model):
         yield
     finally:
         model.train(was_training)
+
+
+def text_only(model, logits):
+    """The logits without the picture marker: a model that reads pictures writes none.     [B, vocab] -> [B, vocab]"""
+    if model.config.vision is None:
+        return logits
+    marker = torch.arange(logits.shape[-1], device=logits.device) == model.config.vision.image_token
+    return logits.masked_fill(marker, -torch.inf)
 
 
 def choose(logits, temperature, top_k, top_p, generator):

@@ -209,7 +209,8 @@ def test_states_and_latents_that_cannot_be():
     for start, stop in ((-1, 2), (3, 2), (0, 7)):
         with pytest.raises(CacheError, match=f"from 0 to the 6 cached tokens, but {start} and {stop} came"):
             cache.latents(start, stop)
-    for length, message in ((0, "length must be at least 1, but 0 came"), (5, "pieces must hold 5 tokens, but they hold 4")):
+    for length, message in ((0, "length must be at least 1, but 0 came"),
+                            (5, "pieces must hold 5 tokens, but they hold 4")):
         with pytest.raises(CacheError, match="fill: " + message):
             cache.fill(cache.states(), [cache.latents(2, 6)], length)
 

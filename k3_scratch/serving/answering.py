@@ -6,12 +6,13 @@
 
 import torch
 
-from k3_scratch.generate import check_request, choose, evaluating
+from k3_scratch.generate import check_request, choose, evaluating, text_only
+from k3_scratch.serving.picture_spans import picture_bytes, picture_spans
 from k3_scratch.serving.policies import at_turns
 
 
 @torch.inference_mode()
-def stream(model, prompt, max_new_tokens=64, *, store=None, policy=at_turns, turns=(), extra=None, temperature=0.0,
+def stream(model, prompt, max_new_tokens=64, *, store=None, policy=at_turns, turns=(), images=None, temperature=0.0,
            top_k=None, top_p=None, stop_tokens=(), seed=0):
     """Yield the tokens of one continuation as they are computed; those of `generate`, with or without the store.
 
@@ -19,17 +20,20 @@ def stream(model, prompt, max_new_tokens=64, *, store=None, policy=at_turns, tur
     store     a PrefixStore of this model, or None
     policy    from policies.py: where states are kept
     turns     ends of the turns inside the prompt, in tokens; its own end and that of the answer are added here
-    extra     {position: bytes} of what stands behind a token, as in `block_hashes`
+    images    [P, Y, X, C] uint8, the pictures whose markers stand in the prompt, or None
     The other arguments are those of `generate`. The last token is not fed, so the store never holds it.
     """
     prompt = list(map(int, prompt))
     check_request("stream", [prompt], max_new_tokens, temperature, top_k, top_p, seed)
+    spans = picture_spans(model.config, prompt, images)
+    extra = picture_bytes(spans, images)
     cache, _ = (model.new_cache(1), 0) if store is None else store.fetch(prompt, extra)
     text = list(prompt)
-    keeper = _Keeper(store, policy, text, (*turns, len(prompt)), extra)
+    keeper = _Keeper(store, policy, text, (*turns, len(prompt)), spans, extra)
     generator = torch.Generator(device="cpu").manual_seed(seed)
     for stop in keeper.stops(cache.length, len(prompt)):
-        logits = _feed(model, text[cache.length:stop], cache)
+        here = [number for number, (start, _) in enumerate(spans) if cache.length <= start < stop]
+        logits = _feed(model, text[cache.length:stop], cache, images[here] if here else None)
         keeper.passed(cache)
     for _ in range(max_new_tokens):
         token = choose(logits, temperature, top_k, top_p, generator).item()
@@ -42,18 +46,20 @@ def stream(model, prompt, max_new_tokens=64, *, store=None, policy=at_turns, tur
     keeper.finished(cache)
 
 
-def _feed(model, tokens, cache):
+def _feed(model, tokens, cache, images=None):
     """The logits after the last of some tokens.                                                   -> [1, vocab]"""
+    pictures = {} if images is None else {"images": images}
     with evaluating(model):
-        hidden = model.hidden(torch.tensor([tokens], device=cache.device), cache)
-        return model.lm_head(hidden[:, -1])
+        hidden = model.hidden(torch.tensor([tokens], device=cache.device), cache, **pictures)
+        return text_only(model, model.lm_head(hidden[:, -1]))
 
 
 class _Keeper:
     """Gives the store what the policy wants of one growing text, while the states are there."""
 
-    def __init__(self, store, policy, text, turns, extra):
-        self.store, self.policy, self.text, self.turns, self.extra = store, policy, text, turns, extra
+    def __init__(self, store, policy, text, turns, spans, extra):
+        self.store, self.policy, self.text, self.turns = store, policy, text, turns
+        self.spans, self.extra = spans, extra
         self.latest = None                                               # last edge passed, and the states there
 
     def stops(self, start, end):
@@ -61,7 +67,8 @@ class _Keeper:
         if self.store is None:
             return [end]
         block = self.store.block
-        edges = range(start // block * block + block, end + 1, block)
+        edges = [edge for edge in range(start // block * block + block, end + 1, block)
+                 if not any(first < edge < last for first, last in self.spans)]      # a picture is fed whole
         wanted = {edge for edge in edges if self.policy(edge, self.turns, False, block)}
         return sorted({*wanted, *edges[-1:], end})                       # the last edge may be the last of the text
 

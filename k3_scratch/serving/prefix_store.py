@@ -77,8 +77,8 @@ class PrefixStore:
         if not len(tokens) or len(tokens) % self.block:
             raise CacheError(f"put: tokens must be a multiple of block = {self.block}, but {len(tokens)} came")
         if cache.batch_size != 1 or cache.length < len(tokens) or (states is None and cache.length > len(tokens)):
-            raise CacheError(f"put: the cache must hold one sequence of exactly the {len(tokens)} tokens (or more, with "
-                             f"the states of that moment), but it holds {cache.batch_size} of {cache.length}")
+            raise CacheError(f"put: the cache must hold one sequence of exactly the {len(tokens)} tokens (or more, "
+                             f"with the states of that moment), but it holds {cache.batch_size} of {cache.length}")
         states = cache.states() if states is None else states
         state_bytes = sum(part.nbytes for layer in states for part in layer)
         block_bytes = sum(rows.nbytes for rows in cache.latents(0, self.block))

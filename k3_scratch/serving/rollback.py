@@ -1,7 +1,7 @@
 """Feed several tokens, then keep only the first few of them.
 
-Rows of latents are given back by counting fewer. A KDA state cannot be given back: every token decayed and overwrote it.
-Two ways out, with the same result:
+Rows of latents are given back by counting fewer. A KDA state cannot be given back: every token decayed and overwrote
+it. Two ways out, with the same result:
 
     Copies    after each token the state is put aside                        H K V numbers per token and layer
     Replay    the old state stays, and so do the recurrence's inputs         H (2K + V + 1) + D numbers per token
@@ -26,7 +26,7 @@ class Rollback:
     def __init__(self, model, cache):
         self.model, self.cache, self.start = model, cache, cache.length
         self.before = {i: (cache.layers[i].state, cache.layers[i].tail) for i in model.config.kda_layers}
-        self.inputs, self.kept = {}, {}                                  # layer -> its x; layer -> what `watch` puts aside
+        self.inputs, self.kept = {}, {}                                  # layer -> its x, and what `watch` puts aside
 
     def __enter__(self):
         for i in self.before:

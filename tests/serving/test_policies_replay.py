@@ -20,7 +20,7 @@ class Scripted:
 
     def __init__(self, model):
         self.model, self.answer, self.written = model, (), 0
-        self.new_cache, self.training = model.new_cache, False
+        self.new_cache, self.config, self.training = model.new_cache, model.config, False
         self.train = self.eval = lambda *mode: None
 
     def hidden(self, tokens, cache):

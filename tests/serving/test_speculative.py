@@ -48,7 +48,8 @@ def moody(prompt, alone):
 
     def draft(tokens, count):
         count = int(rng.integers(count + 1))
-        return [token if rng.random() < 0.7 else (token + 1) % 256 for token in alone[len(tokens) - len(prompt):][:count]]
+        right = alone[len(tokens) - len(prompt):][:count]
+        return [token if rng.random() < 0.7 else (token + 1) % 256 for token in right]
     return draft
 
 
