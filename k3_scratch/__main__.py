@@ -6,6 +6,7 @@ import sys
 from k3_scratch import __version__
 from k3_scratch.commands import (
     bench,
+    chat,
     count,
     demo,
     experiment,
@@ -18,7 +19,7 @@ from k3_scratch.commands import (
     verify,
 )
 
-COMMANDS = (train, sample, count, export, verify, demo, figures, notebooks, bench, experiment, readme)
+COMMANDS = (train, sample, chat, count, export, verify, demo, figures, notebooks, bench, experiment, readme)
 
 
 def main(arguments=None):
