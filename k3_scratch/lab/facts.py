@@ -44,7 +44,8 @@ class Facts:
         """`batch_size` facts and their labels as targets.                                                -> [B, 1]"""
         need_whole("batch_size", batch_size, 1)
         asked = rng.integers(self.facts, size=(batch_size, 1))
-        return Batch.from_targets(asked, np.random.default_rng(self.world).integers(self.labels, size=self.facts)[asked])
+        return Batch.from_targets(asked, np.random.default_rng(self.world).integers(
+            self.labels, size=self.facts)[asked])
 
 
 class Memory(nn.Module):

@@ -24,8 +24,8 @@ EXPERIMENT = Experiment(
           "05; two feed-forward sublayers and nothing else, 700 steps of 1,024 facts, asked for the same facts. "
           "Equal are all multiplications of a token, those of the router, of W_down and of W_up included, so number "
           "and width of the experts, k and the latent move together. No shared expert; all experts have the norm on "
-          "their sum. The full width is 32, half is 16, a quarter 8. Work is equal within 8 %; the curves still rise at "
-          "the end, so speed is compared as much as room. The same rate for all, .02: in a trial of 300 "
+          "their sum. The full width is 32, half is 16, a quarter 8. Work is equal within 8 %; the curves still rise "
+          "at the end, so speed is compared as much as room. The same rate for all, .02: in a trial of 300 "
           "steps better than .005 for the dense network, for 2 of 16 and for half width.",
     variants=(Variant(DENSE, "how the multiplications are spent", {"ffn": "dense", "intermediate_size": 84}),
               moe(FULL[0], 8, 1, 80), moe(FULL[1], 16, 2, 40), moe(FULL[2], 32, 4, 20),
@@ -52,8 +52,8 @@ EXPERIMENT = Experiment(
              "itself the narrowest place, so this should be a trade and not a win: what the latent saves, messages of "
              "half the size and memory to read, a toy on one core does not feel. Chapter 05 has a quarter of the facts "
              "and counts the work inside the experts alone; there half the width costs nothing. One seed of 500 steps "
-             "at a rate of .01 before this run: dense .22, full width .94, .80 and .79, half .54, a quarter .29. Fewer experts in the "
-             "latent had not been tried.",
+             "at a rate of .01 before this run: dense .22, full width .94, .80 and .79, half .54, a quarter .29. Fewer "
+             "experts in the latent had not been tried.",
     table=("accuracy", "loss", "flat"),
     draw=curves({"accuracy": ""}, x="step", title="Equal work: experts hold most, a latent gives some of it back",
                 x_label="training step", y_label="share of 16,384 facts known", limits=(0, 1.02)),

@@ -74,14 +74,13 @@ def draw(result):
     """The last layer of the small trained model, seed 0: its own router and a random one, on the same vectors."""
     cell = next(cell for cell in result["cells"] if cell["variant"] == TRAINED)
     panels, titles = [], []
-    for name, title in (("router", "the trained router"), ("random", "a random router with the same loads")):
+    for name, title in (("router", "trained router"), ("random", "random router, same loads")):
         counts = np.array(cell["maps"][name])
         families = counts[:len(FAMILIES)]
         order = np.lexsort((-families.max(0) / np.maximum(families.sum(0), 1), families.argmax(0)))
-        bits = " and ".join(f"{mutual_information(part):.2f} bit about the {kind}" for kind, part in
-                            (("family", families), ("class", counts[len(FAMILIES):])))
+        family, kind = mutual_information(families), mutual_information(counts[len(FAMILIES):])
         panels.append(counts[:, order])
-        titles.append(f"{title}: {bits}")
+        titles.append(f"{title}: {family:.2f} bit of the family, {kind:.2f} of the class")
     return expert_families(np.stack(panels), [*FAMILIES, *CLASSES], titles)
 
 
@@ -114,8 +113,8 @@ EXPERIMENT = Experiment(
         Above("a trained model's experts know more about the family than an untrained one's", "family, router",
               (TRAINED,), (START,)),
     ),
-    expected="In the published miniature chapter 05 found .7 to .9 bit about the family and .4 to .6 for random routers "
-             "with even loads; so much of what looks like specialisation comes for free. The small model should show "
+    expected="In the published miniature chapter 05 found .7 to .9 bit about the family and .4 to .6 for random "
+             "routers with even loads; so much of what looks like specialisation comes for free. The small model should show "
              "the same, with less.",
     table=("family, router", "family, random", "family, shuffled", "class, router", "class, random",
            "class, shuffled"),
