@@ -114,8 +114,8 @@ EXPERIMENT = Experiment(
               (TRAINED,), (START,)),
     ),
     expected="In the published miniature chapter 05 found .7 to .9 bit about the family and .4 to .6 for random "
-             "routers with even loads; so much of what looks like specialisation comes for free. The small model should show "
-             "the same, with less.",
+             "routers with even loads; so much of what looks like specialisation comes for free. The small model "
+             "should show the same, with less.",
     table=("family, router", "family, random", "family, shuffled", "class, router", "class, random",
            "class, shuffled"),
     draw=draw,
