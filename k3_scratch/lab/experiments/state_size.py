@@ -15,7 +15,8 @@ EXPERIMENT = Experiment(
     setup="Rewrite with 6 keys, 18 writes and 6 questions, as above, but one layer alone, so that nothing is kept "
           "anywhere but in its state: two heads of K by V numbers. 4 channels are fewer than there are keys, 6 are as "
           "many. At most 500 updates of 32 rows, up to 200 more until the curve is flat; a solved task ends early. "
-          "72 writes: the same models on rows four times as full. A run that never reaches 90 % counts all its updates.",
+          "72 writes: the same models on rows four times as full. A run that never reaches 90 % counts all its "
+          "updates.",
     variants=(Variant("KDA", "the mixer"), Variant("gated delta rule", "the mixer", {"layers": "gated_delta_net"}),
               Variant("scalar decay", "the mixer", {"layers": "scalar_decay"}),
               Variant("linear attention", "the mixer", {"layers": "linear_attention"})),
@@ -41,7 +42,7 @@ EXPERIMENT = Experiment(
     draw=dots("accuracy", title="The delta rule pays once the state has room for all keys", x_label="answers right",
               limits=(0.0, 1.03), chance=1 / 6, columns=4),
     alt="Four panels of dots, states of 4 by 4 to 16 by 16 numbers, four mixers with three seeds each: share of "
-        "answers right. With 4 channels for 6 keys all scatter widely and the delta rules are not ahead; from 6 channels "
-        "on they are at 1, scalar decay at .78 with 6 and a little below 1 with more, linear attention at .5 to .7.",
+        "answers right. With 4 channels for 6 keys all scatter widely and the delta rules are not ahead; from 6 on "
+        "they are at 1, scalar decay at .78 with 6 and a little below 1 with more, linear attention at .5 to .7.",
     quick=Quick(seeds=1, steps=4, variants=("KDA", "scalar decay"), sizes=(NAMES[4], NAMES[16]),
                 build={"rows": 32, "evaluate_every": 2, "extra": 0}))
