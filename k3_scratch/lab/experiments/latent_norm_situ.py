@@ -68,9 +68,9 @@ EXPERIMENT = Experiment(
     ),
     expected="At the usual rate neither should matter for the loss. At ten times that SwiGLU's product of two "
              "unbounded factors should run away, SiTU's cannot. The norm makes vectors of one size for W_up, "
-             "whatever the experts put out. One other seed of 150 steps before this run, at .01 and .1: SiTU 12 and 85, SwiGLU 19 "
-             "and 936, without the norm 23 and 99, 38 and 2,600; at .1 losses of 3.64 (K3), 3.68 (SwiGLU), 3.72 (no "
-             "norm), at .01 within .07 of each other and in no such order.",
+             "whatever the experts put out. One other seed of 150 steps before this run, at .01 and .1: SiTU 12 "
+             "and 85, SwiGLU 19 and 936, without the norm 23 and 99, 38 and 2,600; at .1 losses of 3.64 (K3), 3.68 "
+             "(SwiGLU), 3.72 (no norm), at .01 within .07 of each other and in no such order.",
     table=("largest activation", "size W_up reads", "spread of that size", "loss", "accuracy"),
     draw=curves("largest", x="step", title="SiTU has a ceiling at 100; where training is pushed, SwiGLU has none",
                 x_label="training step", y_label="largest activation in 20 steps", log_y=True, level=BOUND),
