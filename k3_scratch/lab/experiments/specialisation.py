@@ -92,13 +92,13 @@ EXPERIMENT = Experiment(
     name="specialisation", letter="g", title="Whom experts work for",
     question="How much does a visit to an expert tell about the text: about the family of the task and the class of "
              "the character? And how much of that would a random router give?",
-    setup="The mixed corpus. A small model of three layers (KDA, KDA, MLA; width 48, 16 experts, 2 a token, latent 24) "
-          "trained for 400 steps of 16 windows by per-head Muon, and the same model untrained; beside them the "
-          "published miniature, where a seed is another batch and other random routers. Each reads 24 held-out "
-          "rows of each of six families. Mutual information in bits, mean over the layers with experts. Random: a router "
-          "with random weights on the very same vectors, its bias set so that every expert has the load that it has under the "
-          "model's own router, mean of 3. Shuffled: the model's own visits given to other tokens. Of a family there "
-          "are 2.58 bits to tell.",
+    setup="The mixed corpus. A small model of three layers (KDA, KDA, MLA; width 48, 16 experts, 2 a token, latent "
+          "24) trained for 400 steps of 16 windows by per-head Muon, and the same model untrained; beside them the "
+          "published miniature, where a seed is another batch and other random routers. Each reads 24 held-out rows "
+          "of each of six families. Mutual information in bits, mean over the layers with experts. Random: a router "
+          "with random weights on the very same vectors, its bias set so that every expert has the load that it has "
+          "under the model's own router, mean of 3. Shuffled: the model's own visits given to other tokens. Of a "
+          "family there are 2.58 bits to tell.",
     variants=(Variant(TRAINED, "the model"), Variant(START, "the model", {"kind": "untrained"}, cost=0.02),
               Variant(MINI, "the model", {"kind": "published"}, cost=0.04)),
     common={"kind": "trained", "layers": "kda,kda,mla", "ffn": "latent_moe", "residual": "attention",
