@@ -690,7 +690,7 @@ assert total == 2_779_484_476_000 == count.total                  # by hand = th
 
 # %%
 with torch.device("meta"):
-    built = K3(large.replace(vision=None))                        # without the encoder of pictures (section 10)
+    built = K3(large.replace(vision=None))                        # no encoder of pictures yet
 assert count_built(built).total == total                          # the model itself = by hand
 print(f"{len(list(built.parameters())):,} tensors, {count_built(built).total:,} numbers, no memory used")
 
