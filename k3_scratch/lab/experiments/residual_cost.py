@@ -124,11 +124,11 @@ EXPERIMENT = Experiment(
                high=2.0, sizes=(DECODING,)),
     ),
     expected="Arithmetic of a mix grows with D, that of a sublayer with its square: each doubling of D should halve "
-             "the overhead once the sublayers, and no longer the calls of many small operations, fill the time. A trial "
-             "of three rounds, one seed: in training 70, 31 and 14 % for blocks at D = 32, 256 and 512, 82, 45 and 39 % "
-             "for the full form, 424, 130 and 49 % for hyper-connections; decoding a token 90, 47 and 36 % for blocks. "
-             "At 1,024, not tried, blocks should be below 10 % in training, still far from 4 % and 2 %: K3 is seven "
-             "times as wide.",
+             "the overhead once the sublayers, and no longer the calls of many small operations, fill the time. A "
+             "trial of three rounds, one seed: in training 70, 31 and 14 % for blocks at D = 32, 256 and 512, 82, 45"
+             " and 39 % for the full form, 424, 130 and 49 % for hyper-connections; decoding a token 90, 47 and 36 %"
+             " for blocks. At 1,024, not tried, blocks should be below 10 % in training, still far from 4 % and 2 %:"
+             " K3 is seven times as wide.",
     table=("D 32", "D 64", "D 128", "D 256", "D 512", "D 1024", "last over first", "K3: FLOPs", "K3: traffic"),
     draw=draw,
     alt="Two panels over the width from 32 to 1,024: time over that of the plain sum for blocks, the full form and "
