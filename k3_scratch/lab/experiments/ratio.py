@@ -72,9 +72,9 @@ EXPERIMENT = Experiment(
              "layers had .75, .49 and .33 at 8, 16 and 32 pairs after 500. But KDA and one attention layer (KA, KKKA, "
              "AKKKAKKK, AKKKKKKK) learned what KDA learns, .29 or less at 16 pairs after 300 to 500 updates, and "
              "silencing an attention layer cost at most .04 of it; so did K3's MLA in its place, attention residuals, "
-             "and states of 4 by 16. Only when decays started fast, at half-lives below 1.5 tokens, was the attention layer used, "
-             "and then little was learned (.12 at 16 pairs after 500). Lists of 16 pairs alone, without short ones, "
-             "were not learned by any mixture in 400. Not tried: more updates, wider models.",
+             "and states of 4 by 16. Only when decays started fast, at half-lives below 1.5 tokens, was the attention "
+             "layer used, and then little was learned (.12 at 16 pairs after 500). Lists of 16 pairs alone, without "
+             "short ones, were not learned by any mixture in 400. Not tried: more updates, wider models.",
     table=("4 pairs", "8 pairs", "16 pairs", f"16 pairs, {SILENT}", "32 pairs", "flat"),
     draw=curves({"as trained": "as trained", SILENT: f"the same models, {SILENT}"}, x="pairs",
                 title="Lists that outgrow the state", x_label="pairs in the list, trained on 4, 8 and 16",
