@@ -2,7 +2,7 @@
 # jupyter:
 #   k3:
 #     title: Stable LatentMoE
-#     minutes: {read: 60, exercises: 80, run: about one minute}
+#     minutes: {read: 64, exercises: 80, run: about one minute}
 #     needs:
 #       - "matrix products, the sigmoid, a derivative"
 #       - "the layer's place in the model, from [chapter 00](00_the_map.ipynb)"
@@ -12,7 +12,8 @@
 #       - "write the router, the activation and the whole layer, and say where each norm and bias belongs and why"
 #       - "derive Quantile Balancing from a balanced assignment, and race it against the rule that it replaces"
 #       - "ask a trained model which texts its experts work for, and what that question is worth"
-#     data: [figures/results/lab_balance_fixed.json]
+#     data: [figures/results/lab_balance_fixed.json, figures/results/lab_latent_moe.json,
+#            figures/results/lab_latent_norm_situ.json]
 # ---
 
 # %% [markdown]
@@ -260,8 +261,26 @@ assert abs(end["4 of 32 experts, L = D/2"] - end["2 of 16 experts, width D"]) < 
 # %% [markdown]
 # Thin lines are single seeds. Half the width costs nothing here, .84 against .85; a quarter does, .57 (measured
 # here). In a model of width 32 a latent of 8 numbers cannot tell 4,096 vectors apart well: the latent itself has
-# become the bottleneck. So this shows *the trade*, not a gain; whether $D/L = 2$ is harmless at $D = 7168$ only the
-# large runs could say, and K3's authors chose it.
+# become the bottleneck. So this shows *the trade*, not a gain.
+#
+# And it flatters the latent in two ways: the work of $W_{\text{down}}$ and $W_{\text{up}}$ is not counted, and 4,096
+# facts are few for so many experts. The lab of the course ([chapter 01](01_delta_rule_rnn.ipynb), section 5) has
+# counted every multiplication of a token, the router's too, and asked for four times the facts:
+
+# %%
+lab_table("latent_moe", values=["accuracy"])
+
+# %% [markdown]
+# Compare the rows. Experts keep far more than the dense network, also in the narrowest latent, .43 against .281. But
+# now **half the width costs facts**, .74 against .916 with the same 4 of 32 experts: the picture above is true for few
+# facts only. *Inside* the latent more and smaller experts are better, .74 against .708, as the paper found; at full
+# width it is the other way round: one large expert of 8 keeps most, .975. No curve in the picture had come to rest
+# after 700 steps, so this is about how quickly facts are learnt as much as about how many fit.
+#
+# What the latent is for, messages of half the size and half the weights to load, a toy on one core does not feel; it
+# only pays the price. Whether $D/L = 2$ is harmless at $D = 7168$ only large runs could say, and K3's authors chose it.
+#
+# ![](../figures/lab_latent_moe.png)
 
 # %% [markdown]
 # ### Exercise 5.1: what a token works with
@@ -526,6 +545,25 @@ assert abs(np.mean([run[0][-1] for run in without]) - np.mean([run[0][-1] for ru
 # than .3 of its mean (measured here). What does it do for the facts? **Nothing at this size**: both learn them
 # equally well, within .05 (measured here). Its use is stability over a long training in low precision, which no toy
 # of 160 steps can show; what the toy can show is the drift that it stops.
+#
+# The lab has pushed harder. Norm and SiTU, each left out by itself and both together, at a usual learning rate and at
+# ten times that:
+
+# %%
+lab_table("latent_norm_situ", values=["largest activation", "size W_up reads", "loss"])
+
+# %% [markdown]
+# Look at the columns in pairs. At the usual rate nothing comes near SiTU's bound of 100, not even SwiGLU, and the loss
+# needs neither part: SiTU without the norm has the smallest of the four, 2.29. At ten times the rate SwiGLU runs away,
+# to 9,200 with the norm and 18,402 without, and SiTU stops at 100; there SiTU has the smaller loss, with the norm (2.64
+# against 2.82) and without (2.63 against 2.9). So the two ceilings help where training is pushed too hard; and too hard
+# it is, for every loss is larger than at the usual rate.
+#
+# The norm does what it says, too: without it $W_{\text{up}}$ reads numbers of size 178 with SiTU and 2,369 with SwiGLU,
+# with it less than 1. But at that rate its loss with SiTU is no better, 2.64 against 2.63: *not shown at this size*. All
+# of it ran in float32, where a number of 18,402 hurts nobody; in formats of 8 or 4 bits it would.
+#
+# ![](../figures/lab_latent_norm_situ.png)
 
 # %% [markdown]
 # ### Exercise 5.4: the forward pass of the layer
