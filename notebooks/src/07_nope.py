@@ -2,7 +2,7 @@
 # jupyter:
 #   k3:
 #     title: NoPE
-#     minutes: {read: 45, exercises: 57, run: about one minute}
+#     minutes: {read: 47, exercises: 57, run: about one minute}
 #     needs:
 #       - "KDA's decay and its short convolution, [chapter 02](02_kimi_delta_attention.ipynb)"
 #       - "attention with a cache, [chapter 04](04_multi_head_latent_attention.ipynb)"
@@ -12,7 +12,7 @@
 #       - "write rotary positions (RoPE), show that only distances count, and decode with turned keys"
 #       - "explain why RoPE meets angles it has never seen when the text grows, and NoPE does not"
 #       - "measure how a small trained model reads texts longer than those of its training"
-#     data: [figures/results/lab_order.json]
+#     data: [figures/results/lab_order.json, figures/results/lab_length.json]
 # ---
 
 # %% [markdown]
@@ -38,6 +38,8 @@ import numpy as np
 import torch
 
 from k3_scratch.accounting import cache_bytes
+from k3_scratch.analysis.probes import position_read, tokens_read
+from k3_scratch.analysis.silence import silenced
 from k3_scratch.analysis.watch import watched
 from k3_scratch.baselines.frame import build
 from k3_scratch.baselines.mixers import MIXERS
@@ -739,7 +741,8 @@ assert max(end["KDA, NoPE"].max(), end["KDA, RoPE"].max()) < 0.92
 # Look at three things (all measured here, two seeds, thin lines).
 #
 # - **NoPE alone** does not learn the question: it answers a quarter, as one does who knows the bag of values and
-#   no order. So yes, without a layer that knows order NoPE hurts, in these 200 updates at least.
+#   no order. So yes, where nothing knows order NoPE hurts, in these 200 updates at least. (These layers have no
+#   convolution; what one changes stands at the end of this section.)
 # - **The window models answer the question of this chapter.** They differ in the global layer alone. Both are
 #   perfect at 32 tokens; at 256 NoPE still finds all but one in a hundred, while RoPE has lost about a quarter in
 #   one seed and two fifths in the other.
@@ -750,11 +753,10 @@ assert max(end["KDA, NoPE"].max(), end["KDA, RoPE"].max()) < 0.92
 # test, empty the states of KDA every 32 tokens, as if the text were short:
 
 # %%
-def silent(model):
-    """The same model, but its global layer's attention adds nothing."""
-    other = copy.deepcopy(model)
-    other.layers[1].self_attn.register_forward_hook(lambda module, inputs, y: torch.zeros_like(y))
-    return other
+def right_in_silence(model, length):
+    """Share of right answers when the global layer's attention adds nothing."""
+    with silenced(model.layers[1].self_attn):
+        return right_at(model, length)
 
 
 def emptied(model, every=32):
@@ -771,12 +773,12 @@ def emptied(model, every=32):
 
 
 # %%
-mute = {name: [right_at(silent(model), 32) for model, _ in done] for name, done in runs.items()}
+mute = {name: [right_in_silence(model, 32) for model, _ in done] for name, done in runs.items()}
 print("share right at 32 tokens        as trained       global layer silent")
 for name, shares in mute.items():
     print(f"{name:28s}", "  ".join(f"{row[0]:.2f}" for row in reach[name]), "      ",
           "  ".join(f"{share:.2f}" for share in shares))
-far = {name: [right_at(silent(model), 256) for model, _ in runs[name]] for name in ("KDA, NoPE", "KDA, RoPE")}
+far = {name: [right_in_silence(model, 256) for model, _ in runs[name]] for name in ("KDA, NoPE", "KDA, RoPE")}
 for name, shares in far.items():
     print(f"{name} at 256 tokens{'':7s}", "  ".join(f"{row[-1]:.2f}" for row in reach[name]), "      ",
           "  ".join(f"{share:.2f}" for share in shares))
@@ -798,9 +800,37 @@ assert max(fresh) < 0.35
 #
 # So the tie between KDA with NoPE and KDA with RoPE says *nothing* about positions, and the loss at 256 tokens is
 # that of a state which reads a text eight times as long as in training: **recurrent layers have a length problem
-# of their own.** In a model whose texts do not fit into states, both kinds of layers have work to do; these toys
+# of their own.** In a model whose texts do not fit into states, both kinds of layers have work to do; these two
 # are too small for it. Without the test of silence one could have sold the difference of two lucky seeds as a
 # result.
+
+# %% [markdown]
+# ### And in the lab
+#
+# The lab has asked again, with six pairs, five seeds and longer training, of models that are built in three ways.
+# *Decays start slow*: as above, but every layer has a convolution of 4 taps, attention too. *Decays start fast*: the
+# same, but fresh KDA layers forget within a token or two, to leave the attention something to do. And *without a
+# convolution*, with the window of 2 in the place of KDA. *Pure* means attention alone.
+
+# %%
+lab_table("length", values=["32 tokens", "256 tokens"])
+
+# %% [markdown]
+# Read the last three columns together with the right half of the picture, what silence leaves.
+#
+# - *Windows*: silence leaves guesses, so the layer is used; NoPE has .998 right at 256 tokens, RoPE .63. *Shown*.
+# - *KDA, slow decays*: the attention is idle in every seed, and nothing differs, .906 and .888.
+# - *KDA, fast decays*: now silence costs most answers, but for one seed of each, and NoPE reads better in the mean,
+#   .944 against .77. The seeds scatter, one of NoPE's did without its attention once more (a thin line in the
+#   picture), and so the verdict is *not shown at this size*.
+# - *Attention alone*: without a convolution NoPE does not learn the question, .381 at 32 tokens; RoPE does, and has
+#   lost it at 256, .149. With one NoPE answers everything at eight times the length, and RoPE .778. Four taps tell a
+#   key what stood just before it, and this question asks for nothing else.
+#
+# So order must come in from somewhere, but it need not be a recurrent layer: for a question about neighbours a
+# convolution will do. Questions that need recency over long distances this lab does not ask.
+#
+# ![](../figures/lab_length.png)
 
 # %% [markdown]
 # ## 9 · What is readable before the global layer?
@@ -814,28 +844,13 @@ assert max(fresh) < 0.35
 LAGS = np.arange(7)
 
 
-def ridge(x, y, penalty=1e-3):
-    """Fitted on the first half of the rows, applied to the second.   x [n, D], y [n, m] -> [n/2, m]"""
-    half = len(x) // 2
-    x = (x - x[:half].mean(axis=0)) / x[:half].std(axis=0)
-    gram = x[:half].T @ x[:half] + penalty * half * np.eye(x.shape[1])
-    mean = y[:half].mean(axis=0)
-    return mean + x[half:] @ np.linalg.solve(gram, x[:half].T @ (y[:half] - mean))
-
-
 def probe(model, layer, offset=0, seed=5, rows=200, T=48, start=16):
     """What is read below attention layer `layer`   -> share of tokens at each lag [7], R2 of the position"""
     symbols = np.random.default_rng(seed).integers(16, size=(rows, T))
     with watched({"into": model.layers[layer].self_attn}) as seen_by:
         model(torch.tensor(symbols + offset))
-    x = seen_by["into"][0][:, start:].double().flatten(0, 1).numpy()
-    shares = []
-    for lag in LAGS:
-        there = symbols[:, start - lag:T - lag].reshape(-1)
-        shares.append(np.mean(ridge(x, np.eye(16)[there]).argmax(axis=1) == there[len(there) // 2:]))
-    place = np.tile(np.arange(start, T), rows)[:, None].astype(float)
-    left = place[len(place) // 2:] - ridge(x, place)
-    return np.array(shares), 1 - np.mean(left ** 2) / np.var(place)
+    x = seen_by["into"][0].double().numpy()                       # [rows, T, D]
+    return tokens_read(x, symbols, LAGS, start), position_read(x, start)
 
 
 # %%
@@ -894,8 +909,9 @@ assert max(r2["NoPE attention"]) < 0.2 and 0.25 < min(r2["the miniature"]) < max
 # | decays at the start of training | 0.005 to 0.476 a token: half-lives from 139 down to 1.5 tokens (derived) |
 #
 # - **Why does NoPE not hurt?** Because order has already come in: every attention layer has KDA layers below it.
-#   **Would it without KDA?** In our small model plainly yes (section 8, *NoPE alone*). Deep stacks of attention
-#   without positions do learn some order through the mask, but the clock of section 3 is too poor for long texts.
+#   **Would it without KDA?** In our small model yes, if nothing else brings order in (section 8, *NoPE alone*); a
+#   convolution was enough for its question. Deep stacks of attention without positions do learn some order through
+#   the mask, but the clock of section 3 is too poor for long texts.
 # - **What does it bring?** In the Kimi Linear paper's long-context tests NoPE in the attention layers has an
 #   average of 54.5, RoPE 51.8, and attention in all layers 52.2 (report). For K3 itself no such comparison is
 #   published.
@@ -933,7 +949,7 @@ progress()
 #    the nearest neighbours. The attention layers read a set of vectors that carry their order with them.
 # 3. RoPE turns pairs of channels by position times speed; only differences count. Slow pairs meet new angles in
 #    longer texts, and nothing has trained the model for them.
-# 4. In a small hybrid whose global layer works, NoPE reads texts eight times longer than in training without
-#    loss, RoPE does not; without any layer that knows order NoPE fails.
+# 4. In a small hybrid with windows, whose global layer works, NoPE reads texts eight times longer than in training
+#    without loss, RoPE does not; where nothing knows order, neither a layer nor a convolution, NoPE fails.
 # 5. Test before you believe: in the KDA hybrids of the same experiment the attention layer was idle, and what
 #    failed with length was the state.
