@@ -778,7 +778,8 @@ print("share right at 32 tokens        as trained       global layer silent")
 for name, shares in mute.items():
     print(f"{name:28s}", "  ".join(f"{row[0]:.2f}" for row in reach[name]), "      ",
           "  ".join(f"{share:.2f}" for share in shares))
-far = {name: [right_in_silence(model, 256) for model, _ in runs[name]] for name in ("KDA, NoPE", "KDA, RoPE")}
+far = {name: [right_in_silence(model, 256) for model, _ in runs[name]]
+       for name in ("KDA, NoPE", "KDA, RoPE")}
 for name, shares in far.items():
     print(f"{name} at 256 tokens{'':7s}", "  ".join(f"{row[-1]:.2f}" for row in reach[name]), "      ",
           "  ".join(f"{share:.2f}" for share in shares))
