@@ -38,7 +38,7 @@ def chat_trace(seed=0, *, conversations=12, turns=6, systems=2, system=200, ques
 
     >>> requests = chat_trace(conversations=2, turns=2, systems=1, system=6, question=2, answer=2)
     >>> [(request.conversation, request.turns) for request in requests]
-    [(0, (6, 8)), (1, (6, 8)), (0, (6, 8, 10, 13)), (1, (6, 8, 9, 12))]
+    [(0, (6, 9)), (1, (6, 8)), (1, (6, 8, 11, 12)), (0, (6, 9, 11, 14))]
     """
     for name, value in (("conversations", conversations), ("turns", turns), ("systems", systems), ("system", system),
                         ("question", question), ("answer", answer), ("vocab_size", vocab_size)):
