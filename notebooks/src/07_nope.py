@@ -38,9 +38,7 @@ import numpy as np
 import torch
 
 from k3_scratch.accounting import cache_bytes
-from k3_scratch.analysis.probes import position_read, tokens_read
-from k3_scratch.analysis.silence import silenced
-from k3_scratch.analysis.watch import watched
+from k3_scratch.analysis import probes, silence, watch
 from k3_scratch.baselines.frame import build
 from k3_scratch.baselines.mixers import MIXERS
 from k3_scratch.baselines.rope import rope
@@ -405,7 +403,7 @@ assert abs(recency(same)[3, 0] - 0.517) < 0.001
 # %%
 model = pretrained("mini").double()
 tokens = np.array([*b"w6 s6 k8 u2 a4 r1?k8w"], dtype=float)[:, None]  # [T, 1]: a token is a byte
-with watched({"into": model.layers[3].self_attn}) as seen_by:
+with watch.watched({"into": model.layers[3].self_attn}) as seen_by:
     model(torch.tensor(tokens.T, dtype=torch.int64))
 rows = seen_by["into"][0][0].numpy()                              # what the attention layer reads [T, D]
 
@@ -755,7 +753,7 @@ assert max(end["KDA, NoPE"].max(), end["KDA, RoPE"].max()) < 0.92
 # %%
 def right_in_silence(model, length):
     """Share of right answers when the global layer's attention adds nothing."""
-    with silenced(model.layers[1].self_attn):
+    with silence.silenced(model.layers[1].self_attn):
         return right_at(model, length)
 
 
@@ -848,10 +846,10 @@ LAGS = np.arange(7)
 def probe(model, layer, offset=0, seed=5, rows=200, T=48, start=16):
     """What is read below attention layer `layer`   -> share of tokens at each lag [7], R2 of the position"""
     symbols = np.random.default_rng(seed).integers(16, size=(rows, T))
-    with watched({"into": model.layers[layer].self_attn}) as seen_by:
+    with watch.watched({"into": model.layers[layer].self_attn}) as seen_by:
         model(torch.tensor(symbols + offset))
     x = seen_by["into"][0].double().numpy()                       # [rows, T, D]
-    return tokens_read(x, symbols, LAGS, start), position_read(x, start)
+    return probes.tokens_read(x, symbols, LAGS, start), probes.position_read(x, start)
 
 
 # %%
