@@ -101,7 +101,7 @@ EXPERIMENT = Experiment(
              "before they ran. They gave .39: in 100 steps the router was still moving, always a batch ahead of its "
              "bias. One trial more, 150 steps with a rate that ends at 0, gave .053.)",
     table=("mean of 20 batches", "single batch", "by chance", "least used expert", "loss"),
-    draw=dots([("mean of 20 batches", "loads of 20 batches"), ("single batch", "a single batch")], columns=2, log=True,
+    draw=dots([("mean of 20 batches", ": 20 batches"), ("single batch", ": a single batch")], columns=3, log=True,
               title="Near even with small batches; while a router moves fast its bias comes a batch too late",
               x_label="largest distance from the mean load", chance=0.05),
     alt="Dots on a scale of factors, one row a rule, two panels for each of three kinds of batches: the largest "
