@@ -2,7 +2,7 @@
 # jupyter:
 #   k3:
 #     title: Serving
-#     minutes: {read: 45, exercises: 45, run: about a minute}
+#     minutes: {read: 45, exercises: 40, run: about a minute}
 #     needs:
 #       - "the state of [chapter 02](02_kimi_delta_attention.ipynb) and the latents of [chapter 04](04_multi_head_latent_attention.ipynb)"
 #       - "what a hash is"
@@ -74,8 +74,8 @@ for length in lengths:
     by_formula = cache_bytes(model.config, length, bytes_per_value=4)
     measured.append(cache.nbytes())
     assert cache.nbytes() == by_formula.total                     # measured = formula, to the byte
-    print(f"{length:5} tokens: {by_formula.kda_state:,} + {by_formula.convolution:,} bytes of states and tails,"
-          f" {by_formula.mla:,} of latents")
+    print(f"{length:5} tokens: {by_formula.kda_state:,} + {by_formula.convolution:,} bytes of states and "
+          f"tails, {by_formula.mla:,} of latents")
 
 # %% [markdown]
 # The same formula with K3's sizes (report): 69 KDA layers with 96 heads of $128 \times 128$ numbers in float32; 24 MLA
@@ -198,6 +198,10 @@ show(seed_curves(np.arange(1, 61), powers, title="Undoing KDA tokens in double p
                  x_label="tokens taken back", y_label="relative error, powers of ten"),
      "Error of the state after taking back up to sixty tokens: it grows by a factor a token",
      name="11_undo")
+
+# %% [markdown]
+# Look at how many tokens a line needs to climb to 0: there the error is as large as the state itself. The same in
+# numbers, the median of the seeds:
 
 # %%
 medians = {name: np.median(runs, axis=0) for name, runs in back.items()}
@@ -336,6 +340,10 @@ show(seed_curves(np.array(budgets) / 2 ** 10,
                  x_label="memory of the store, KiB", y_label="share saved", limits=(0, 1)),
      "Share of prompt tokens saved against memory: states at turns save most when memory suffices",
      name="11_policies")
+
+# %% [markdown]
+# Look at the right end, where memory suffices: what a line misses there is what its policy never keeps. The same in
+# numbers, the mean of the five days:
 
 # %%
 table = {name: dict(zip(budgets, saved[:, row].mean(0), strict=True)) for row, name in enumerate(POLICIES)}
