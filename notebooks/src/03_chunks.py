@@ -94,8 +94,8 @@ show(chunk_chain(12, 4),
 #    S_1 = \operatorname{diag}(\alpha_1)\, S + k_1 \tilde v_1^\top . $$
 #
 # **Token 2.** Its decayed memory is
-# $\operatorname{diag}(\alpha_2) S_1 = \operatorname{diag}(\alpha_2 \odot \alpha_1)\, S
-# + (\alpha_2 \odot k_1)\, \tilde v_1^\top$. Read it with $k_2$:
+# $\operatorname{diag}(\alpha_2) S_1 = \operatorname{diag}(\alpha_2 \odot \alpha_1)\, S +
+# (\alpha_2 \odot k_1)\, \tilde v_1^\top$. Read it with $k_2$:
 #
 # $$ \tilde v_2 = \beta_2 \Big( v_2 - S^\top (\alpha_2 \odot \alpha_1 \odot k_2)
 #    - \underbrace{\textstyle\sum_c k_{2c}\, \alpha_{2c}\, k_{1c}}_{\text{one number}}\; \tilde v_1 \Big) . $$
@@ -110,8 +110,8 @@ show(chunk_chain(12, 4),
 #                    \beta_2 \left( v_2 - S^\top (\alpha_2 \odot \alpha_1 \odot k_2) \right)^\top \end{pmatrix} , $$
 #
 # whose right side contains the entering state $S$ alone. And what token 2 reads, after its own write, is in the same
-# way $o_2 = S^\top (\alpha_2 \odot \alpha_1 \odot q_2) + (\sum_c q_{2c}\, \alpha_{2c}\, k_{1c})\, \tilde v_1
-# + (q_2 \cdot k_2)\, \tilde v_2$.
+# way $o_2 = S^\top (\alpha_2 \odot \alpha_1 \odot q_2) + (\sum_c q_{2c}\, \alpha_{2c}\, k_{1c})\, \tilde v_1 +
+# (q_2 \cdot k_2)\, \tilde v_2$.
 
 # %% [markdown]
 # ### Exercise 3.1: two tokens by hand

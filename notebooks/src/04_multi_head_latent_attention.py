@@ -154,8 +154,8 @@ check("4.1", my_bytes)
 #
 # $$ k^h = [\, W_k^h c \mid k' \,] \in \mathbb R^{n + r}, \qquad v^h = W_v^h c \in \mathbb R^{v}, $$
 #
-# where $W_k^h$ are the first $n$ rows of the $h$-th block of $W_{kvb}$ and $W_v^h$ the $v$ rows after them. So $Q = n
-# + r = 192$. Here is the whole layer at K3's sizes (report):
+# where $W_k^h$ are the first $n$ rows of the $h$-th block of $W_{kvb}$ and $W_v^h$ the $v$ rows after them. So
+# $Q = n + r = 192$. Here is the whole layer at K3's sizes (report):
 
 # %%
 show(mla_layer(K3),

@@ -780,8 +780,8 @@ check("5.5", my_sign_rule_run)
 #
 # Make the bound $B$ as small as possible, in turns.
 #
-# - *Thresholds, with prices fixed.* As a function of $\alpha_i$ alone, $B$ is $k \alpha_i + \sum_j \max(0, s_{ij} + b_j
-#   - \alpha_i)$: a chain of straight pieces with the slope $k$ minus the number of experts with $s_{ij} + b_j >
+# - *Thresholds, with prices fixed.* As a function of $\alpha_i$ alone, $B$ is $k \alpha_i + \sum_j \max(0, s_{ij} + b_j -
+#   \alpha_i)$: a chain of straight pieces with the slope $k$ minus the number of experts with $s_{ij} + b_j >
 #   \alpha_i$. It is lowest where that number is $k$: anywhere **between the $k$-th and the $(k+1)$-th largest** of
 #   $s_i + b$. Take the $(k+1)$-th, the best expert that the token does *not* get.
 # - *Prices, with thresholds fixed.* As a function of $\lambda_j$ alone, $B$ is $q \lambda_j + \sum_i \max(0, (s_{ij} -

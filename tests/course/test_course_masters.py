@@ -94,6 +94,18 @@ def test_a_picture_has_a_sentence_below(master):
 
 
 @every_master
+def test_no_formula_is_cut_by_a_list(master):
+    """A line that starts with +, - or a number begins a list, also in the middle of a formula between two $."""
+    for cell in cells_of(master):
+        if cell.cell_type == "markdown":
+            for paragraph in re.sub(r"\$\$.*?\$\$", "", cell.source, flags=re.DOTALL).split("\n\n"):
+                lines = paragraph.split("\n")
+                for i, line in enumerate(lines):
+                    inside = "\n".join(lines[:i]).count("$") % 2
+                    assert not (inside and re.match(r"\s*([-+*>]|\d+[.)])\s", line)), line
+
+
+@every_master
 def test_measured_numbers_are_asserted(master):
     """Where the prose says (measured here), cells tagged `remove` hold the numbers."""
     prose = "\n".join(cell.source for cell in cells_of(master) if cell.cell_type == "markdown")
