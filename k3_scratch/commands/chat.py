@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
+from k3_scratch.commands.sample import held_out_picture, in_words
 from k3_scratch.pretrained import pretrained
 from k3_scratch.serving.answering import stream
 from k3_scratch.serving.policies import at_turns
 from k3_scratch.serving.prefix_store import PrefixStore
-from k3_scratch.tasks.glyphs import draw
-from k3_scratch.tasks.pictures import MARKERS, Pictures, prompt
+from k3_scratch.tasks.pictures import MARKERS, prompt
 from k3_scratch.tasks.vocabulary import IMAGE, NEWLINE, VOCAB_SIZE, decode, encode
 from k3_scratch.training.run_folder import RunError, load_model
 
@@ -108,11 +108,9 @@ class Chat:
         """Take held-out picture `number` into the next question; returns what is in it, in words."""
         if self.model.config.vision is None:
             return "(this model has no picture encoder: k3 train --preset vision makes one)"
-        rng = np.random.default_rng(number)
-        scene = Pictures().page(rng, "test")[0][0]
-        self.shown.append(draw([scene], rng)[0])
-        return "(a picture of " + ", ".join(f"a {colour} {shape} (row {row}, column {column})"
-                                            for shape, colour, row, column in scene) + ")"
+        scene, image = held_out_picture(number)
+        self.shown.append(image)
+        return f"(a picture of {in_words(scene)})"
 
     def command(self, line):
         """Do what a line with a slash asks for and return what to say about it."""

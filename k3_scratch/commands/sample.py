@@ -34,8 +34,7 @@ def run(arguments):
     tokens, pictures, stop = [encode(text) for text in prompts], {}, (NEWLINE,)
     if arguments.picture is not None or model.config.vision is not None:
         scene, image = _picture(model, arguments.picture)
-        print("picture of " + ", ".join(f"a {colour} {shape} (row {row}, column {column})"
-                                        for shape, colour, row, column in scene))
+        print("picture of " + in_words(scene))
         prompts = [text.rstrip() + " " for text in prompts]
         tokens, pictures = [prompt("@", text) for text in prompts], {"images": image.repeat(len(prompts), 1, 1, 1)}
         stop = (NEWLINE, ord(" "))                                       # an answer is a word
@@ -53,6 +52,17 @@ def _picture(model, number):
     if number is None or number < 0:
         raise RunError("this run answers about pictures; name one with --picture N, a whole number from 0 on"
                        + ("" if number is None else f", but {number} came"))
+    scene, image = held_out_picture(number)
+    return scene, torch.from_numpy(image).unsqueeze(0)
+
+
+def held_out_picture(number):
+    """The scene of held-out picture `number`, and the picture, uint8 [16, 16, 3]."""
     rng = np.random.default_rng(number)
     scene = Pictures().page(rng, "test")[0][0]
-    return scene, torch.from_numpy(draw([scene], rng))
+    return scene, draw([scene], rng)[0]
+
+
+def in_words(scene):
+    """What is in a scene, and where."""
+    return ", ".join(f"a {colour} {shape} (row {row}, column {column})" for shape, colour, row, column in scene)
