@@ -80,7 +80,7 @@ EXPERIMENT = Experiment(
     sizes=(Size(FOUR, only=(HYBRID, ATTENTION, "1:1", ALONE, PLAIN)), Size(EIGHT, only=(SPARSE,)),
            Size(ROOMY, {"kda_key_dim": 16, "kda_value_dim": 16}, only=(ALONE,))),
     task=Lists(keys=32), lengths={f"{n} pairs": {"pairs": (n,)} for n in PAIRS}, measure=measure, steps=1500, seeds=3,
-    seconds=55.0, matched="parameters", tolerance=0.05,
+    seconds=80.0, matched="parameters", tolerance=0.05,
     claims=(
         Above("at 16 pairs, four times as many as a state has rows, 3:1 is above KDA alone", "16 pairs", (HYBRID,),
               (ALONE,), (FOUR,)),
