@@ -25,18 +25,19 @@ class _ThisPython(KernelSpecManager):
                           display_name="Python 3", language="python")
 
 
-def execute(notebook, folder, *, figures=None, strict=False, progress=None):
+def execute(notebook, folder, *, figures=None, strict=False, progress=None, shorter=1):
     """Run all cells in `folder` and keep their outputs, without times.                          -> the same notebook
 
     figures   folder in which `show` saves named pictures; None: nowhere
     strict    checks raise
     progress  the file of `progress()`; None: nothing is kept
+    shorter   notebooks that train make a part of their updates only, see steps.py
     Raises RunError when a cell raises.
     """
     with tempfile.TemporaryDirectory(prefix="k3-ipython-") as settings:
         environment = {**os.environ, "IPYTHONDIR": settings, "PYDEVD_DISABLE_FILE_VALIDATION": "1",
                        "K3_STRICT": "1" if strict else "", "K3_PROGRESS": str(progress or ""),
-                       "K3_FIGURES": str(figures or "")}
+                       "K3_FIGURES": str(figures or ""), "K3_STEPS": str(shorter)}
         manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=_ThisPython())
         client = NotebookClient(notebook, km=manager, timeout=SECONDS, record_timing=False, coalesce_streams=True)
         try:

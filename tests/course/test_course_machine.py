@@ -19,6 +19,7 @@ from k3_scratch.course.exercise import ExerciseError, find
 from k3_scratch.course.master import MasterError, read_master, solution, student, without_solution
 from k3_scratch.course.progress import progress_file, recall, record
 from k3_scratch.course.sources import digest, files_behind
+from k3_scratch.course.steps import full_run, steps
 from k3_scratch.plots.magnitudes import magnitudes
 from k3_scratch.reference.delta_rule import delta_step
 
@@ -243,3 +244,20 @@ def test_ids():
             chapter_of(bad)
     with pytest.raises(ExerciseError):
         find("1.99")
+
+
+# ---- notebooks that train
+
+@pytest.mark.parametrize("given, full, wanted", [(None, 600, 600), ("", 600, 600), ("1", 7, 7), ("40", 600, 15), ("40", 50, 2)])
+def test_steps_are_a_part_of_the_full_number(monkeypatch, given, full, wanted):
+    monkeypatch.delenv("K3_STEPS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("K3_STEPS", given)
+    assert steps(full) == wanted and full_run() == (given in (None, "", "1"))
+
+
+@pytest.mark.parametrize("given", ["0", "-3", "half", "2.5"])
+def test_steps_refuses_other_divisors(monkeypatch, given):
+    monkeypatch.setenv("K3_STEPS", given)
+    with pytest.raises(ValueError, match=f"K3_STEPS must be a whole number from 1 on, but '{given}' came"):
+        steps(100)
