@@ -248,7 +248,8 @@ def test_ids():
 
 # ---- notebooks that train
 
-@pytest.mark.parametrize("given, full, wanted", [(None, 600, 600), ("", 600, 600), ("1", 7, 7), ("40", 600, 15), ("40", 50, 2)])
+@pytest.mark.parametrize("given, full, wanted",
+                         [(None, 600, 600), ("", 600, 600), ("1", 7, 7), ("40", 600, 15), ("40", 50, 2)])
 def test_steps_are_a_part_of_the_full_number(monkeypatch, given, full, wanted):
     monkeypatch.delenv("K3_STEPS", raising=False)
     if given is not None:
