@@ -12,6 +12,9 @@ from k3_scratch.plots.lab_paper import lab_paper
 from k3_scratch.plots.style import save
 from k3_scratch.training.loop import versions
 
+_FIELDS = ("name", "letter", "title", "question", "setup", "expected", "alt", "paper", "quick", "seeds", "ran_steps",
+           "matched", "tolerance", "table", "verdicts", "versions", "hardware", "cpu_seconds", "cells")
+
 
 def make_result(planned, cells, matching):
     """The JSON of one experiment as a dict: what was asked, what came out, what it ran on."""
@@ -75,14 +78,17 @@ def draw(result, experiment, out):
 
 
 def read_results(out):
-    """The results under `out` in the gallery's order. LabError names a file that is none."""
+    """The results under `out` in the gallery's order. LabError names a file that is none, or one of another version."""
     results = []
     for file in sorted((Path(out) / "results").glob("lab_*.json")):
         try:
             result = json.loads(file.read_text(encoding="utf-8"))
-            results.append((result["letter"], result["name"], result))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise LabError(f"{file}: not a result of the lab ({error})") from error
+        if missing := [name for name in _FIELDS if name not in result]:
+            raise LabError(f"{file}: not a result of this version of the lab, it has no {', '.join(missing)}; delete it, "
+                           f"or run `k3 experiment {file.stem.removeprefix('lab_')}` again")
+        results.append((result["letter"], result["name"], result))
     return [result for _, _, result in sorted(results, key=lambda each: each[:2])]
 
 

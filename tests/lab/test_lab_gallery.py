@@ -75,6 +75,9 @@ def test_redrawing_takes_new_prose_and_refuses_other_settings(out, tiny, tmp_pat
 def test_a_file_that_is_no_result_is_named(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / "results/lab_x.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(LabError, match="lab_x.json: not a result of this version of the lab, it has no name, letter"):
+        write_gallery(tmp_path)
+    (tmp_path / "results/lab_x.json").write_text("{", encoding="utf-8")
     with pytest.raises(LabError, match="lab_x.json: not a result of the lab"):
         read_results(tmp_path)
 
