@@ -15,11 +15,12 @@ from k3_scratch.commands import (
     notebooks,
     readme,
     sample,
+    teaching,
     train,
     verify,
 )
 
-COMMANDS = (train, sample, chat, count, export, verify, demo, figures, notebooks, bench, experiment, readme)
+COMMANDS = (train, sample, chat, count, export, verify, demo, figures, notebooks, bench, experiment, readme, teaching)
 
 
 def main(arguments=None):

@@ -36,12 +36,20 @@ def filled(text, results, notebooks):
         result = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folders[folder].glob(files))]
         if not result:
             raise ValueError(f"{folders[folder]} must have {files}")
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if len(pattern.findall(text)) != 1:
-            raise ValueError(f"README must have one section from <!-- {name} --> to <!-- /{name} -->")
-        lines = "\n".join(section(*result)) + "\n"
-        text = pattern.sub(lambda found, lines=lines: found[1] + lines + found[2], text)
+        text = between(text, name, section(*result), "README")
     return text
+
+
+def between(text, name, lines, page):
+    """`text` with `lines` between `<!-- NAME -->` and `<!-- /NAME -->`. ValueError when a mark is missing or double.
+
+    >>> between("<!-- a -->\\nold\\n<!-- /a -->", "a", ["new", "lines"], "README")
+    '<!-- a -->\\nnew\\nlines\\n<!-- /a -->'
+    """
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise ValueError(f"{page} must have one section from <!-- {name} --> to <!-- /{name} -->")
+    return pattern.sub(lambda found: found[1] + "\n".join([*lines, ""]) + found[2], text)
 
 
 def seeds(runs):

@@ -86,8 +86,8 @@ def read_results(out):
         except (OSError, ValueError) as error:
             raise LabError(f"{file}: not a result of the lab ({error})") from error
         if missing := [name for name in _FIELDS if name not in result]:
-            raise LabError(f"{file}: not a result of this version of the lab, it has no {', '.join(missing)}; delete it, "
-                           f"or run `k3 experiment {file.stem.removeprefix('lab_')}` again")
+            raise LabError(f"{file}: not a result of this version of the lab, it has no {', '.join(missing)}; "
+                           f"delete it or run `k3 experiment {file.stem.removeprefix('lab_')}` again")
         results.append((result["letter"], result["name"], result))
     return [result for _, _, result in sorted(results, key=lambda each: each[:2])]
 
