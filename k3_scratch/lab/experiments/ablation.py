@@ -72,7 +72,7 @@ EXPERIMENT = Experiment(
             "evaluate_every": 60, "rows": 128},
     tied=("moe_latent_size", "moe_intermediate_size", "num_shared_experts"),
     task=Corpus(48, {"recall": 3, "brackets": 1, "addition": 1}, ("recall", "brackets", "addition")),
-    measure=measure, steps=240, seeds=3, seconds=25.0, matched="active compute", tolerance=0.06,
+    measure=measure, steps=240, seeds=5, seconds=25.0, matched="active compute", tolerance=0.06,
     claims=(
         Above("without the delta rule the loss is higher", "loss", (GATED,), (ADDS,), by="mean", lower=True),
         Above("without KDA the loss is higher", "loss", (K3,), (ATTENTION,), by="mean", lower=True),

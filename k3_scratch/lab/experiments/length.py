@@ -76,7 +76,7 @@ EXPERIMENT = Experiment(
                 only=("KDA + NoPE", "KDA + RoPE")),
            Size(BARE, {"convolution": False, "steps": 500},
                 only=("pure NoPE", "pure RoPE", "window + NoPE", "window + RoPE"))),
-    task=RightAfter(), measure=measure, steps=800, seeds=5, seconds={SLOW: 20.0, FAST: 35.0, BARE: 24.0},
+    task=RightAfter(), measure=measure, steps=800, seeds=5, seconds={SLOW: 18.0, FAST: 31.0, BARE: 21.0},
     lengths={"32 tokens": {}, "64 tokens": {"filler": 46}, "128 tokens": {"filler": 110},
              "256 tokens": {"filler": 238}},
     matched="parameters", tolerance=0.06,
