@@ -37,7 +37,7 @@ def execute(notebook, folder, *, figures=None, strict=False, progress=None, shor
     with tempfile.TemporaryDirectory(prefix="k3-ipython-") as settings:
         environment = {**os.environ, "IPYTHONDIR": settings, "PYDEVD_DISABLE_FILE_VALIDATION": "1",
                        "K3_STRICT": "1" if strict else "", "K3_PROGRESS": str(progress or ""),
-                       "K3_FIGURES": str(figures or ""), "K3_STEPS": str(shorter)}
+                       "K3_FIGURES": str(figures or ""), "K3_STEPS": str(shorter), "K3_HUNTS": ""}
         manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=_ThisPython())
         client = NotebookClient(notebook, km=manager, timeout=SECONDS, record_timing=False, coalesce_streams=True)
         try:
