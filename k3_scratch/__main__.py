@@ -12,6 +12,7 @@ from k3_scratch.commands import (
     experiment,
     export,
     figures,
+    grade,
     notebooks,
     readme,
     sample,
@@ -20,7 +21,8 @@ from k3_scratch.commands import (
     verify,
 )
 
-COMMANDS = (train, sample, chat, count, export, verify, demo, figures, notebooks, bench, experiment, readme, teaching)
+COMMANDS = (train, sample, chat, count, export, verify, demo, figures, notebooks, grade, bench, experiment, readme,
+            teaching)
 
 
 def main(arguments=None):

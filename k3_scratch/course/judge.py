@@ -132,7 +132,7 @@ def _sizes(takes, arguments):
 
 def _told(error, answer):
     """An exception in the answer as a sentence, with the line that raised it."""
-    place = ""
+    place = f", in its line `{error.answers_line}`," if getattr(error, "answers_line", "") else ""   # marking sets it
     file = getattr(getattr(answer, "__code__", None), "co_filename", None)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         line = linecache.getline(frame.filename, frame.lineno or 0).strip()
