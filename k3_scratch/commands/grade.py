@@ -1,6 +1,7 @@
 """`k3 grade FOLDER`: mark submitted notebooks."""
 
 import argparse
+from pathlib import Path
 
 
 def add_to(subparsers):
@@ -16,8 +17,8 @@ lost, its file's name or its exercises say it, or --notebook.
 Only the answers are taken from a notebook; exercises and checks are those of this course. Each answer runs in a
 process of its own. A second call goes on where the first was interrupted. One that is unreadable or breaks off stops
 none of the others.""",
-        epilog="""Not protected against: the solutions are public, and who copies their text gets the marks; and an answer
-runs as the user who calls this. For exams, mark under a user of its own or in a container.
+        epilog="""Not protected against: the solutions are public, and who copies their text gets the marks; and an
+answer runs as the user who calls this. For exams, mark under a user of its own or in a container.
 See notebooks/teaching/marking.md.""")
     parser.add_argument("folder", metavar="FOLDER")
     parser.add_argument("--out", metavar="FOLDER", help="where marks.csv and feedback/ go (default: FOLDER-marks)")
@@ -26,6 +27,8 @@ See notebooks/teaching/marking.md.""")
     parser.add_argument("--memory", type=_positive, default=1000, metavar="MB", help="for one answer (1000)")
     parser.add_argument("--output", type=_positive, default=10, metavar="MB", help="that one answer may print (10)")
     parser.add_argument("--jobs", type=_positive, default=1, help="submissions at a time (1)")
+    parser.add_argument("--write-for", choices=["nbgrader", "otter"],
+                        help="mark nothing: write the chapter --notebook for that program to FOLDER/NAME.ipynb")
     parser.set_defaults(run=run)
 
 
@@ -34,6 +37,13 @@ def run(arguments):
         from k3_scratch.course import grade  # here: it needs jupytext, which readers need not have
     except ImportError as error:
         raise ValueError(f"marking needs {error.name}: pip install -r requirements-tests.txt") from error
+    if arguments.write_for:
+        from k3_scratch.course import build, other_graders
+        for pair in build.plan([arguments.notebook]):                    # says which names there are
+            file = Path(arguments.folder) / f"{pair.master.stem}.ipynb"
+            other_graders.write(arguments.write_for, pair.master, file)
+            print(f"wrote {file}")
+        return 0
     limits = grade.Limits(arguments.seconds, arguments.memory * 10 ** 6, arguments.output * 10 ** 6)
     marks = grade.grade(arguments.folder, arguments.out, notebook=arguments.notebook, limits=limits,
                         jobs=arguments.jobs, tell=lambda line: print(line, flush=True))

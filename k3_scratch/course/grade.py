@@ -22,7 +22,7 @@ import re
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
@@ -30,8 +30,10 @@ import k3_scratch
 from k3_scratch.course import chapters
 from k3_scratch.course.exercise import exercises_of
 from k3_scratch.course.grade_inside import Limits, serve
+from k3_scratch.course.grade_judge import judged
 from k3_scratch.course.grade_read import is_given, modules_of, paper, read
-from k3_scratch.course.grade_room import Room, Stopped, clean, judged, place
+from k3_scratch.course.grade_room import Stopped, place, room
+from k3_scratch.course.grade_wire import clean
 from k3_scratch.course.master import read_master
 from k3_scratch.course.sources import digest
 from k3_scratch.files import write_text
@@ -45,7 +47,7 @@ READING = Limits(seconds=60, memory=3_000_000_000)     # for taking a file apart
 
 @dataclass(frozen=True)
 class Marks:
-    """What came out: rows (dicts with COLUMNS), how many files were marked now and before, what answers are kept from."""
+    """What came out: rows (dicts with COLUMNS), files marked now and before, what the answers were kept from."""
 
     rows: list
     now: int
@@ -99,19 +101,21 @@ def grade(folder, out=None, *, notebook="", limits=None, jobs=1, masters=None, t
                 tell(f"{file.relative_to(folder).as_posix()}: {_sum(marked['rows'])}"
                      + ("" if marked["now"] else " (marked before)"))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            work.place.leaving.set()
+            pool.shutdown(cancel_futures=True)
             raise
     rows = [row for marked in done for row in marked["rows"]]
     write_text(out / "marks.csv", _table(rows))
     for student in sorted({row["student"] for row in rows}):
-        write_text(out / "feedback" / f"{_plain(student)}.html", page([row for row in rows if row["student"] == student]))
+        mine = [row for row in rows if row["student"] == student]
+        write_text(out / "feedback" / f"{_plain(student)}.html", page(mine))
     now = sum(marked["now"] for marked in done)
     held = [set(kept) for marked in done for kept in marked["held"]]
     return Marks(rows, now, len(done) - now, tuple(sorted(set.intersection(*held))) if held else tuple(HOLDS))
 
 
 def submissions(folder):
-    """The notebooks below a folder, in order; hidden folders and links do not count.                        -> [Path]"""
+    """The notebooks below a folder, in order; hidden folders and links do not count.                       -> [Path]"""
     return sorted(file for file in Path(folder).rglob("*.ipynb") if file.is_file() and not file.is_symlink()
                   and not any(part.startswith(".") for part in file.relative_to(folder).parts))
 
@@ -125,7 +129,7 @@ def student_of(file, folder):
 # ---- one submission
 
 def _one(work, file):
-    """Mark one file, or read what it got before.                              -> {"rows": [...], "held": [...], "now"}"""
+    """Mark one file, or read what it got before.                            -> {"rows": [...], "held": [...], "now"}"""
     name = file.relative_to(work.folder).as_posix()
     kept = work.out / "files" / f"{_plain(name)}.json"
     try:
@@ -136,10 +140,8 @@ def _one(work, file):
         pass
     found, answers, problem, held = "", {}, "", []
     try:
-        with Room(_reading(work.place), read, str(file), work.papers, work.notebook) as room:
-            room.hear()
-            room.start_the_clock()
-            told = room.hear()
+        with room(_reading(work.place), read, str(file), work.papers, work.notebook) as opened:
+            told = opened.hear()
         found, answers, problem = told["notebook"], told.get("answers", {}), clean(told["problem"])
     except Stopped as stopped:
         found, problem = work.notebook, f"it could not be read: {stopped}"
@@ -156,7 +158,7 @@ def _one(work, file):
 
 
 def _mark(work, paper, asked, answer, held):
-    """One exercise.                                     -> state: done, wrong, open, stopped or not own work; a sentence"""
+    """One exercise.                                 -> state: done, wrong, open, stopped or not own work; a sentence"""
     if answer.get("open"):
         return "open", "there is no cell that answers it" if answer.get("missing") else "not attempted"
     if answer.get("problem"):
@@ -165,10 +167,10 @@ def _mark(work, paper, asked, answer, held):
         return "not own work", clean("; ".join(answer["foreign"]))
     exercise, = (one for one in exercises_of(paper.name[:2]) if one.id == asked.id)
     try:
-        with Room(work.place, serve, paper.imports, answer["cells"], asked.name) as room:
-            held.append(room.held)
-            verdict = judged(room, exercise)
-            taken = sorted({name for name in room.foreign if not is_given(name, asked)})
+        with room(work.place, serve, paper.imports, answer["cells"], asked.name) as opened:
+            held.append(opened.held)
+            verdict = judged(opened, exercise)
+            taken = sorted({name for name in opened.foreign if not is_given(name, asked)})
     except Stopped as stopped:
         return "stopped", str(stopped)
     if verdict.state == "done" and taken:
@@ -198,7 +200,7 @@ def _sources(master):
 
 def _reading(where):
     """The same rooms, for our own code that reads a file: it must see the submissions."""
-    return type(where)(where.context, READING, ())
+    return replace(where, limits=READING, hidden=())
 
 
 def _unseen(folder, out):
@@ -234,7 +236,7 @@ def _sum(rows):
 
 
 def page(rows):
-    """The page of feedback for one student: HTML that needs nothing else.                                       -> str"""
+    """The page of feedback for one student: HTML that needs nothing else.                                     -> str"""
     parts = []
     for name in dict.fromkeys(row["file"] for row in rows):
         mine = [row for row in rows if row["file"] == name]

@@ -5,12 +5,10 @@ is judged in here. Results leave as plain data (`encode`): whatever the code doe
 be a wrong array, never a mark.
 """
 
-import base64
 import contextlib
 import ctypes
 import inspect
 import io
-import json
 import linecache
 import os
 import pickle
@@ -19,13 +17,12 @@ import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
-
-import numpy as np
+from os import open as handle
 
 import k3_scratch
+from k3_scratch.course.grade_wire import encode, say
 
 PACKAGE = os.path.dirname(k3_scratch.__file__) + os.sep
-LARGEST = 64_000_000         # bytes of one message
 MISSING = object()
 KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 NEW_ROOM = 0x10000000 | 0x40000000 | 0x20000000 | 0x08000000 | 0x00020000    # users, network, processes, ipc, mounts
@@ -60,21 +57,18 @@ def enter(task, connection, limits, folder, hidden, *arguments):
     os._exit(0)
 
 
-def say(connection, message):
-    """Send plain data."""
-    connection.send_bytes(json.dumps(message).encode())
-
-
 # ---- closing the room
 
 def _redirect(connection, folder):
     home = os.path.join(folder, "home")
     os.makedirs(home, exist_ok=True)
-    printed = os.open(os.path.join(folder, "printed"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    printed, nothing = io.FileIO(os.path.join(folder, "printed"), "a"), io.FileIO(os.devnull)
     for file, number in ((nothing, 0), (printed, 1), (printed, 2)):
-        os.dup2(file, number)
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, encoding="utf-8", errors="replace", closefd=False)
+        os.dup2(file.fileno(), number)
+    printed.close()
+    nothing.close()
+    sys.stdin, sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(number, mode, closefd=False), encoding="utf-8",
+                                                          errors="replace", write_through=True)
                                          for number, mode in enumerate("rww"))
     if hasattr(os, "setsid"):
         os.setsid()
@@ -103,7 +97,8 @@ def _close(limits, folder, hidden):
                     file.write(text)
             held += ["network", "processes"]
             private = libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None) == 0
-            if private and hidden and all(libc.mount(b"none", os.fsencode(place), b"tmpfs", 1, None) == 0 for place in hidden):
+            if private and hidden and not any(libc.mount(b"none", os.fsencode(place), b"tmpfs", 1, None)
+                                              for place in hidden):
                 held.append("other students")
             _wait_for_the_first_process(libc)
         if _write_only(libc, os.path.join(folder, "home")):
@@ -135,7 +130,7 @@ def _write_only(libc, home):
     writing = 0b1_1111_1111_0010 | (0x2000 if version > 1 else 0) | (0x4000 if version > 2 else 0)
     rules = libc.syscall(444, ctypes.byref(ctypes.c_uint64(writing)), 8, 0)
     for place, rights in ((home, writing), (os.devnull, writing & 0x4002)):
-        file = os.open(place, os.O_PATH)
+        file = handle(place, os.O_PATH)
         rule = rights.to_bytes(8, sys.byteorder) + file.to_bytes(4, sys.byteorder)
         libc.syscall(445, rules, 1, rule, 0)
         os.close(file)
@@ -257,29 +252,3 @@ def _distant(connection, number):
             raise ValueError(error)
         return result
     return function
-
-
-def encode(thing, depth=0):
-    """Plain data for a result: numbers, text, arrays, tensors, tuples and lists of them; of all else the type's name."""
-    if thing is None or isinstance(thing, (bool, str)):
-        return thing if not isinstance(thing, str) else str(thing)[:100_000]
-    if thing is ...:
-        return {"is": "dots"}
-    if hasattr(thing, "detach") and hasattr(thing, "cpu"):
-        thing = thing.detach().cpu()
-        small = str(thing.dtype) in ("torch.bfloat16", "torch.float16")
-        return {**encode((thing.float() if small else thing).numpy()), "is": "tensor", "torch": str(thing.dtype)}
-    thing = np.complex128(thing) if type(thing) is complex else thing
-    if isinstance(thing, (np.ndarray, np.generic)) and thing.dtype.kind in "biufcUS":
-        array = np.ascontiguousarray(thing)
-        if array.nbytes > LARGEST // 2:
-            return {"is": "other", "name": f"array of {array.nbytes:,} bytes", "callable": False}
-        return {"is": "scalar" if isinstance(thing, np.generic) else "array", "dtype": array.dtype.str,
-                "shape": np.shape(thing), "data": base64.b64encode(array.tobytes()).decode()}
-    if isinstance(thing, int) and thing.bit_length() < 10_000:
-        return {"is": "int", "value": str(int(thing))}
-    if isinstance(thing, float):
-        return {"is": "float", "value": float(thing).hex()}
-    if isinstance(thing, (tuple, list)) and depth < 8 and len(thing) < 100_000:
-        return {"is": "tuple" if isinstance(thing, tuple) else "list", "parts": [encode(x, depth + 1) for x in thing]}
-    return {"is": "other", "name": type(thing).__name__, "callable": callable(thing)}

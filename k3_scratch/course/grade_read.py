@@ -14,15 +14,16 @@ from pathlib import Path
 
 from k3_scratch import course
 from k3_scratch.course.exercise import exercises_of
-from k3_scratch.course.grade_inside import say, use_limits
+from k3_scratch.course.grade_inside import use_limits
+from k3_scratch.course.grade_wire import say
 from k3_scratch.course.master import MasterError, read_master, student
 
 # Parts of the package, and files of reference/, that any answer may use; all else must be named by the exercise.
 FREE = {"config", "shapes", "files", "tasks", "plots"}
 HELPERS = {"sigmoid", "silu", "softmax", "gelu", "unit_keys", "rms_norm", "memory"}
 # Ways round that no answer needs: an answer computes from its arguments.
-WAYS_ROUND = {"exec", "eval", "compile", "open", "globals", "importlib", "inspect", "gc", "ctypes", "builtins", "pickle",
-              "marshal", "subprocess", "__import__", "__builtins__", "__globals__", "__code__", "__closure__",
+WAYS_ROUND = {"exec", "eval", "compile", "open", "globals", "importlib", "inspect", "gc", "ctypes", "builtins",
+              "pickle", "marshal", "subprocess", "__import__", "__builtins__", "__globals__", "__code__", "__closure__",
               "__dict__", "__subclasses__", "__wrapped__", "__loader__", "__spec__", "setprofile", "settrace",
               "_getframe", "f_globals", "f_back"}
 
@@ -91,7 +92,7 @@ def read(connection, limits, file, papers, wanted):
     found = _chapter(papers, wanted, name, file, cells)
     answers = {asked.id: _answer(papers[found], asked, cells) for asked in papers[found].asked} if found else {}
     say(connection, {"notebook": found, "answers": answers,
-                     "problem": "" if found else "it is no notebook of the course that can be told by name or exercises"})
+                     "problem": "" if found else "neither its name nor its exercises say which chapter it is of"})
 
 
 def _cells(content):
@@ -242,7 +243,7 @@ def foreign(sources, imports, asked):
     Looked at are the statements that the answer is made of, not what else stands in its cell (such as a comparison
     with the package's function).
     """
-    statements = _behind([*_parsed(imports).body, *(node for text in sources for node in _parsed(text).body)], asked.name)
+    statements = _behind([node for text in (imports, *sources) for node in _parsed(text).body], asked.name)
     origins, found = {}, []
     for node in (inner for statement in statements for inner in ast.walk(statement)):
         if isinstance(node, ast.ImportFrom):

@@ -1,15 +1,11 @@
-"""Marking, the outer side: open a room for one answer, watch it, ask it, and judge what comes back.
+"""Marking, the outer side of a room: start its process, watch it, send arguments, hear what comes back.
 
-The judge, the cases and the right results stay in this process. From the room come plain data only, never pickles.
+What goes in is pickled, what comes out is plain data only.
 """
 
-import base64
-import builtins
 import contextlib
-import inspect
 import io
 import json
-import math
 import multiprocessing
 import os
 import pickle
@@ -19,21 +15,23 @@ import tempfile
 import threading
 import time
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from k3_scratch.course.grade_inside import LARGEST, enter
-from k3_scratch.course.judge import Verdict, judge
+from k3_scratch.course.grade_inside import enter
+from k3_scratch.course.grade_wire import LARGEST, clean, decode
 
 try:
-    import psutil                                      # it comes with jupyter
+    import psutil  # it comes with jupyter
 except ImportError:
     psutil = None
 
 STARTING = 180               # seconds in which the import cell must have run
 TICK = 0.1
 _lock = threading.Lock()     # starting and ending a process are not meant for several threads at once
+
+
+class NotStarted(OSError):
+    """The course's own part of a room did not come to its end: no fault of the answer, so it gets no result."""
 
 
 class Stopped(BaseException):
@@ -47,6 +45,7 @@ class Place:
     context: object
     limits: object
     hidden: tuple = ()
+    leaving: threading.Event = field(default_factory=threading.Event)    # set: every room ends, without a result
 
 
 def place(limits, modules=(), hidden=()):
@@ -69,8 +68,19 @@ def _no_main():
         sys.modules["__main__"] = before
 
 
+def room(where, task, *arguments, tries=3):
+    """Open a room, again when its process did not start; `with room(...) as opened`. NotStarted after the last try."""
+    for left in reversed(range(tries)):
+        try:
+            return Room(where, task, *arguments).ready()
+        except NotStarted:
+            if not left:
+                raise
+    return None
+
+
 class Room:
-    """One process for one task; `with Room(place, task, arguments) as room`. `room.held`: what it is kept from."""
+    """One process for one task; see `room`. `held`: what it is kept from."""
 
     def __init__(self, where, task, *arguments):
         self.where, self.limits, self.functions, self.foreign = where, where.limits, [], set()
@@ -83,20 +93,29 @@ class Room:
         other.close()
         self.deadline, self.at_first, self.held = time.monotonic() + STARTING, None, ()
 
+    def ready(self):
+        """Wait until the task is ready; from then on the limits count.                                    -> itself"""
+        try:
+            self.held = self.hear()["held"]
+            self.hear()                                                  # the import cell has run
+        except Stopped as stopped:
+            self.__exit__()
+            raise NotStarted(f"an answer's process did not start: {stopped}") from None
+        except BaseException:
+            self.__exit__()
+            raise
+        self.deadline = time.monotonic() + self.limits.wall
+        used, number = self._used()
+        self.at_first = used / max(1, number)
+        return self
+
     def __enter__(self):
-        self.held = self.hear()["held"]
         return self
 
     def __exit__(self, *_):
         self.end()
         self.mine.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start_the_clock(self):
-        """From here on the limit of time counts."""
-        self.deadline = time.monotonic() + self.limits.wall
-        used, number = self._used()
-        self.at_first = used / max(1, number)
 
     def hear(self):
         """The next message, plain data. Stopped when a limit is reached, or the process has ended, or it is no data."""
@@ -161,6 +180,9 @@ class Room:
         return len(self.functions) - 1
 
     def _in_time(self):
+        if self.where.leaving.is_set():
+            self.end()
+            raise KeyboardInterrupt
         if time.monotonic() > self.deadline:
             self.end()
             raise Stopped(self._too_long())
@@ -205,111 +227,3 @@ class Room:
         with contextlib.suppress(OSError):
             return os.path.getsize(os.path.join(self.folder, "printed")) >= self.limits.output
         return False
-
-
-def judged(room, exercise):
-    """Judge the answer in a room that runs `serve`.          -> Verdict; Stopped when the room ends before its answer"""
-    room.hear()                                                          # the import cell has run
-    room.start_the_clock()
-    told = room.hear()
-    error = told.get("error") or {}
-    verdict = None
-    if told.get("kind") == "missing":
-        verdict = Verdict("wrong", _stopped(error, "the cell stopped") if error else "the cell does not define it",
-                          "Run the cell by itself, and keep the name that it had.")
-    elif told.get("kind") == "value":
-        try:
-            verdict = judge(exercise, decode(told.get("value")))
-        except Exception as wrong:
-            verdict = Verdict("wrong", f"the value cannot be read ({type(wrong).__name__})", "Give a number or an array.")
-    elif told.get("package") and not exercise.is_value:
-        room.foreign.add(clean(str(told.get("called"))))
-        return Verdict("done")
-    else:
-        verdict = judge(exercise, _Distant(room, told.get("takes")))
-    if verdict.state != "done":
-        if room.printed_too_much():
-            raise Stopped(f"it printed more than {room.limits.output / 1e6:g} MB")
-        if "MemoryError" in verdict.found or error.get("type") == "MemoryError":
-            raise Stopped(room.too_much())
-    return Verdict(verdict.state, clean(verdict.found), clean(verdict.hint))
-
-
-class _Distant:
-    """The student's function, as far as the judge can tell: a call goes to the room and comes back as arrays."""
-
-    def __init__(self, room, takes):
-        self.room = room
-        with contextlib.suppress(ValueError, TypeError, AttributeError):
-            self.__signature__ = inspect.Signature(
-                [inspect.Parameter(name, inspect._ParameterKind(kind), default=None if default else inspect._empty)
-                 for name, kind, default in takes])
-
-    def __call__(self, *arguments, **named):
-        reply = self.room.ask((arguments, named))
-        for mine, after in zip(arguments, reply.get("after", ()), strict=False):
-            _copy_back(mine, decode(after))
-        if reply.get("error"):
-            raise _error(reply["error"])
-        return decode(reply.get("result"))
-
-
-def _copy_back(mine, after):
-    """What the function did to an array in place, done to ours."""
-    if isinstance(mine, np.ndarray) and isinstance(after, np.ndarray) and mine.shape == after.shape:
-        mine[...] = after
-    elif hasattr(mine, "detach") and hasattr(after, "detach") and mine.shape == after.shape:
-        mine.detach().copy_(after)
-
-
-def _error(told):
-    name, text = clean(str(told.get("type"))), clean(str(told.get("text")))
-    known = getattr(builtins, name, None)
-    known = known if isinstance(known, type) and issubclass(known, (Exception, SystemExit)) else None
-    try:
-        error = known(text)
-    except TypeError:                                                    # not known, or made from more than a text
-        error = type(name, (Exception,), {})(text)
-    error.answers_line = clean(str(told.get("line") or ""))
-    return error
-
-
-def _stopped(told, what):
-    line = f", in its line `{clean(str(told['line']))}`," if told.get("line") else ""
-    return f"{what}{line} with {clean(str(told.get('type')))}: {clean(str(told.get('text'))) or 'no message'}"
-
-
-def clean(text):
-    """Text from a room, fit for a file: no half characters, no addresses, at most 600 characters."""
-    text = text[:600].encode("utf-8", "replace").decode()
-    return " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in text).split())
-
-
-def decode(told):
-    """What `encode` made plain. ValueError for anything else."""
-    if told is None or isinstance(told, (bool, str)):
-        return told
-    try:
-        kind = told["is"]
-        if kind in ("array", "scalar", "tensor"):
-            return _array(told, kind)
-        if kind in ("tuple", "list"):
-            return (tuple if kind == "tuple" else list)(decode(part) for part in told["parts"])
-        simple = {"dots": lambda: ..., "int": lambda: int(told["value"]), "float": lambda: float.fromhex(told["value"]),
-                  "other": lambda: type(clean(str(told["name"])), (), {"__call__": None} if told["callable"] else {})()}
-        return simple[kind]()
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no result: {error}") from None
-
-
-def _array(told, kind):
-    dtype = np.dtype(told["dtype"])
-    shape = tuple(int(size) for size in told["shape"])
-    data = base64.b64decode(told["data"])
-    if dtype.kind not in "biufcUS" or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
-        raise ValueError("no array")
-    array = np.frombuffer(data, dtype).reshape(shape).copy()
-    if kind == "tensor":
-        import torch
-        return torch.from_numpy(array).to(getattr(torch, str(told["torch"]).removeprefix("torch."), None))
-    return array[()] if kind == "scalar" else array

@@ -90,7 +90,8 @@ def honest(stored=2_000_000):
                      dict.fromkeys(("1.1", "1.3", "1.4"), "wrong")),
         "helper": (submitted({"1.3": STEP + RIGHT.replace("k @ state", "helper(k, state)")}, change=REBOUND), third),
         "own_import": (submitted({"1.1": "my_tokens = int(fsum([64, 1]))"}, change=imported), {}),
-        "uses_own_answer": (submitted({"1.5": right["1.5"] + "\nmy_delta_step(np.eye(2), np.ones(2), np.ones(2), 1)"}), {}),
+        "uses_own_answer": (submitted({"1.5": right["1.5"] + "\nmy_delta_step(np.eye(2), np.ones(2), np.ones(2), 1)"}),
+                            {}),
         "bare": (submitted(change=bare), {}),
         "conda": (submitted(change=metadata(kernelspec={"name": "conda-env-x", "language": "python"})), {}),
         "says_r": (submitted(change=metadata(kernelspec={"name": "ir", "language": "R"})), {}),
@@ -131,7 +132,7 @@ found = [m for n, m in list(sys.modules.items()) if n.endswith("reference.delta_
 SCRIBBLE = """import os
 for i in range(3, 64):
     try:
-        os.write(i, b"\\x00\\x00\\x00\\x10{\\"kind\\": \\"done\\"}")
+        os.write(i, len({text!r}).to_bytes(4, "big") + {text!r})
     except OSError:
         pass
 """
@@ -174,8 +175,9 @@ def hostile(folder, out, port, pid):
         "crash": third("import os\n" + STEP + "    os.abort()\n", "stopped"),
         "forged": third(FORGED + STEP + ADDS + "print('{\"kind\": \"done\"}')"),
         "patched": third(PATCH + STEP + ADDS),
-        "equal": third(EQUAL + STEP + ADDS.replace("return", "return (") [:-1] + ").view(Equal)\n"),
-        "scribble": third(SCRIBBLE + STEP + RIGHT, "stopped"),
+        "equal": third(EQUAL + STEP + ADDS.replace("return", "return (")[:-1] + ").view(Equal)\n"),
+        "scribble": third(SCRIBBLE.format(text=b"{") + STEP + RIGHT, "stopped"),
+        "forged_message": third(SCRIBBLE.format(text=b'{"kind": "value", "value": "done"}') + STEP + ADDS),
         "named": third("my_delta_step = delta_step", "not own work"),
         "wrapped": third(STEP + "    return delta_step(state, k, v, beta)\n", "not own work"),
         "by_import": third("from k3_scratch.reference.delta_rule import delta_step as mine\nmy_delta_step = mine",
@@ -188,8 +190,8 @@ def hostile(folder, out, port, pid):
         "hidden_call": third(HIDDEN + STEP + "    return found.delta_step(state, k, v, beta)\n", "not own work"),
         "solution_of_check": (submitted({"1.1": "from k3_scratch.course.exercise import find\n"
                                                 "my_tokens = find('1.1').solution"}), {"1.1": "not own work"}),
-        "other_function": third(STEP + "    return delta_recurrent(np.zeros((1, 1, len(k))), k[None, None], v[None, None], "
-                                       "np.array([[beta]]), state[None])[1][0]\n", "not own work"),
+        "other_function": third(STEP + "    return delta_recurrent(np.zeros((1, 1, len(k))), k[None, None], "
+                                       "v[None, None], np.array([[beta]]), state[None])[1][0]\n", "not own work"),
         "corrupt": (b'{"cells": [', "unreadable"),
         "nothing": (b"", "unreadable"),
         "no_notebook": (b"[1, 2]", "unreadable"),

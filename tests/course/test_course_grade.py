@@ -18,13 +18,13 @@ from submissions import ADDS, IDS, RIGHT, STEP, honest, hostile, notebooks, stat
 from k3_scratch.__main__ import main
 from k3_scratch.course.chapters import ROOT
 from k3_scratch.course.grade import COLUMNS, HOLDS, Limits, grade, page, student_of, submissions
-from k3_scratch.course.grade_inside import encode
 from k3_scratch.course.grade_read import foreign, is_given, paper
-from k3_scratch.course.grade_room import decode
+from k3_scratch.course.grade_wire import decode, encode
 
 SHORT = Limits(seconds=2, memory=300_000_000, output=2_000_000)
 POINTS = {"1.1": 1, "1.2": 1, "1.3": 1, "1.4": 1, "1.5": 2, "1.6": 3}
-LINUX = sys.platform == "linux"
+# What some would do to this machine where the system does not keep them from it: then they are left out.
+NEEDS = {"network": "network", "spies": "other students", "kills": "processes", "destroys": "files"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,10 @@ def class_(tmp_path_factory):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         found = {**honest(), **hostile(str(folder), str(out), server.getsockname()[1], os.getpid())}
-        wanted = write(folder, found)
+        probe = folder.with_name("probe")
+        write(probe, {"anna": (submitted(only=["1.1"]), {})})
+        held = grade(probe, limits=SHORT, tell=lambda _: None).held
+        wanted = write(folder, {name: each for name, each in found.items() if NEEDS.get(name) in (None, *held)})
         lines = []
         marks = grade(folder, out, limits=SHORT, jobs=2, tell=lines.append)
         try:
@@ -57,8 +60,8 @@ def test_there_are_forty_and_each_is_marked(class_):
 def test_each_has_the_right_result(class_, name):
     _, _, wanted, marks, _, _ = class_
     rows = [row for row in marks.rows if row["student"] == name]
-    if name in ("network", "spies") and not {"network", "other students"} <= {*marks.held}:
-        assert set(marks.held) < set(HOLDS)                              # the system does not allow it, and it is said
+    if name not in wanted:
+        assert NEEDS[name] not in marks.held
         return
     assert states_of(rows)[name] == wanted[name], [row["said"] for row in rows]
     assert [row["mark"] for row in rows] == [POINTS[row["exercise"]] * (row["state"] == "done") for row in rows]
@@ -113,8 +116,8 @@ grade(sys.argv[1], sys.argv[2], limits=Limits(2, 300_000_000, 2_000_000))
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path):
     folder, whole, broken = tmp_path / "s", tmp_path / "whole", tmp_path / "broken"
     write(folder, {name: (submitted({"1.3": STEP + line}), {}) for name, line in
-                   {"anna": RIGHT, "ben": ADDS, "cleo": "    import time\n    time.sleep(1)\n" + RIGHT, "dan": "    pass\n",
-                    "eve": RIGHT}.items()})
+                   {"anna": RIGHT, "ben": ADDS, "cleo": "    import time\n    time.sleep(1)\n" + RIGHT,
+                    "dan": "    pass\n", "eve": RIGHT}.items()})
     grade(folder, whole, limits=SHORT, tell=lambda _: None)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(folder), str(broken)], env=environment,
@@ -163,17 +166,16 @@ def test_solutions_of_every_chapter_get_all_points(master, tmp_path):
 # ---- the parts
 
 @pytest.mark.parametrize("thing", [
-    None, True, "text", ..., 3, -2 ** 70, 2.5, float("inf"), (1, ...), [1.5, (None, "a")], np.float32(2.5), np.int64(-3),
-    np.array([[1.5, np.nan]]), np.zeros((0, 3)), np.array(["a", "bc"]), np.array([True]), np.array(2 + 1j), 1j,
-    torch.arange(6.0).reshape(2, 3), torch.ones(2, dtype=torch.bfloat16)])
+    None, True, "text", ..., 3, -2 ** 70, 2.5, float("inf"), (1, ...), [1.5, (None, "a")],
+    np.float32(2.5), np.int64(-3), np.array([[1.5, np.nan]]), np.zeros((0, 3)), np.array(["a", "bc"]),
+    np.array([True]), np.array(2 + 1j), 1j, torch.arange(6.0).reshape(2, 3), torch.ones(2, dtype=torch.bfloat16)])
 def test_what_goes_out_comes_in(thing):
     back = decode(encode(thing))
     assert type(back) is (np.complex128 if isinstance(thing, complex) else type(thing))
     if hasattr(thing, "dtype"):
         assert back.dtype == thing.dtype and back.shape == thing.shape
-        assert np.array_equal(np.asarray(torch.as_tensor(back).float() if hasattr(back, "detach") else back),
-                              np.asarray(thing.float() if hasattr(thing, "detach") else thing),
-                              equal_nan=getattr(thing, "dtype", None) == float)
+        one, other = (np.asarray(each.float() if hasattr(each, "detach") else each) for each in (back, thing))
+        assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     else:
         assert back == thing
 
@@ -228,7 +230,8 @@ def test_the_command(tmp_path, capsys):
     assert "\n'=anna,'=anna/01_delta_rule_rnn.ipynb,01_delta_rule_rnn,1.1,1,1,1,done," in \
         (tmp_path / "o" / "marks.csv").read_text(encoding="utf-8")
     (tmp_path / "none").mkdir()
-    for arguments, words in ((["none"], "folder must hold notebooks"), (["s", "--notebook", "77"], "notebook must be one of")):
+    for arguments, words in ((["none"], "folder must hold notebooks"),
+                             (["s", "--notebook", "77"], "notebook must be one of")):
         assert main(["grade", str(tmp_path / arguments[0]), *arguments[1:]]) == 2
         assert words in capsys.readouterr().err
     with pytest.raises(SystemExit):
