@@ -133,8 +133,9 @@ def bounds_swapped(kit):
              (".addcmul_(t, t, value=-1).add_(1)      # 1 - t^2 + bt(1 - s)", ".add_(1).mul_(1 - t * t)"),
              ("<= beta * linear_beta. The sigmoid takes the uncapped gate.  K3", "<= beta * linear_beta.  K3"),
              ('"""With t = tanh(gate/beta), s = sigmoid(gate), u = tanh(up/linear_beta): beta t s linear_beta u, and '
-              'by hand\n\n    d gate = linear_beta u (s (1 - t^2) + beta t s (1 - s))          d up = beta t s (1 - u^2)\n'
-              '    """', '"""beta t s linear_beta u with t, s and u as below, and its gradients by hand."""')))
+              'by hand\n\n    d gate = linear_beta u (s (1 - t^2) + beta t s (1 - s))          '
+              'd up = beta t s (1 - u^2)\n    """',
+              '"""beta t s linear_beta u with t, s and u as below, and its gradients by hand."""')))
 def sigmoid_of_the_capped_gate(kit):
     return kit.layers.situ.situ_glu(5 * normal(1, 9), 30 * normal(2, 9), 4.0, 25.0)
 

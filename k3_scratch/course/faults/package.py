@@ -17,8 +17,9 @@ import k3_scratch
 
 PACKAGE = Path(k3_scratch.__file__).parent
 LAYERS = ("attention_residuals", "by_hand", "decay_gates", "experts", "feed_forward", "kda", "kda_attention",
-          "kda_chunk", "kda_inputs", "kda_scan", "kda_solve", "kda_tiles", "latent_moe", "mla", "mla_attention", "precision",
-          "quantile_balancing", "rms_norm", "router", "short_convolution", "situ", "two_phase", "unit_keys")
+          "kda_chunk", "kda_inputs", "kda_scan", "kda_solve", "kda_tiles", "latent_moe", "mla", "mla_attention",
+          "precision", "quantile_balancing", "rms_norm", "router", "short_convolution", "situ", "two_phase",
+          "unit_keys")
 FILES = ("cache.py", "config.py", "generate.py", "model.py", *(f"layers/{name}.py" for name in LAYERS),
          "training/muon.py", "training/schedule.py")
 _FOLDERS = {"__init__.py": '"""The text part of K3: begin with model.py."""\n',
