@@ -2,8 +2,8 @@
 
 From a submission only the cells of the answers are taken (and cells of the student that these need). Import cell,
 exercises and checks are the course's. Each answer runs in a process of its own (grade_inside.py), while the judge and
-the right results stay in this one (grade_room.py): whatever an answer prints, patches or destroys, all it can hand over
-is the result of a call.
+the right results stay in this one (grade_judge.py): whatever an answer prints, patches or destroys, all it can hand
+over is the result of a call.
 
 What this does not protect against. (1) The solutions are public: who copies their text has the mark. Calling the
 package's functions is noticed, unless somebody hides it with skill. (2) An answer runs as the user who marks. Where the

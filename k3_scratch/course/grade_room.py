@@ -127,7 +127,7 @@ class Room:
             message = json.loads(self.mine.recv_bytes(LARGEST))
             if not isinstance(message, dict):
                 raise ValueError("no dict")
-        except EOFError:
+        except (EOFError, ConnectionError):
             raise Stopped(self._why_it_ended()) from None
         except (OSError, ValueError, RecursionError):
             raise Stopped("it sent something that cannot be read") from None

@@ -1,4 +1,4 @@
-"""Made-up submissions of chapter 01: {student: (bytes of the file, {exercise: state})}, for test_course_grade.py.
+"""Made-up submissions of chapter 01: {student: (bytes, or what makes them, {exercise: state})}.
 
 Exercises not named in a submission's states are answered rightly and must be done.
 """
@@ -14,6 +14,7 @@ from k3_scratch.course.master import read_master, solution, student
 MASTER = next(master for master in masters() if master.stem.startswith("01_"))
 STEP = "def my_delta_step(state, k, v, beta):\n"
 RIGHT = "    return state + beta * np.outer(k, v - k @ state)\n"
+BEST = "def my_best_state(k, v):\n    return np.linalg.lstsq(k, v, rcond=None)[0]\n"
 ADDS = "    return state + beta * np.outer(k, v)\n"              # a known mistake
 FORGED = 'print("✓ 1.3 one delta-rule write")\n'
 IDS = ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
@@ -35,6 +36,9 @@ def submitted(answers=(), *, only=IDS, change=None):
         cell.source = sources.get(cell.metadata.get("id"), cell.source)
     made = (change(made) or made) if change else made
     return nbformat.writes(made).encode()
+
+
+later = functools.partial(functools.partial, submitted)      # made only when it is written
 
 
 def answer(made, key):
@@ -80,37 +84,35 @@ REBOUND = insert("1.3", "def helper(k, S):\n    return k @ S")
 
 def honest(stored=2_000_000):
     """Whose marks must not suffer."""
-    _, right = notebooks()
     third = {"1.3": "done"}
     return {
-        "perfect": (submitted(), {}),
-        "empty": (submitted(only=()), dict.fromkeys(IDS, "open")),
-        "half": (submitted(only=IDS[:3]), dict.fromkeys(IDS[3:], "open")),
-        "mistaken": (submitted({"1.1": "my_tokens = 64", "1.3": STEP + ADDS, "1.4": "my_factor = 'none'"}),
+        "perfect": (later(), {}),
+        "empty": (later(only=()), dict.fromkeys(IDS, "open")),
+        "half": (later(only=IDS[:3]), dict.fromkeys(IDS[3:], "open")),
+        "mistaken": (later({"1.1": "my_tokens = 64", "1.3": STEP + ADDS, "1.4": "my_factor = 'none'"}),
                      dict.fromkeys(("1.1", "1.3", "1.4"), "wrong")),
-        "helper": (submitted({"1.3": STEP + RIGHT.replace("k @ state", "helper(k, state)")}, change=REBOUND), third),
-        "own_import": (submitted({"1.1": "my_tokens = int(fsum([64, 1]))"}, change=imported), {}),
-        "uses_own_answer": (submitted({"1.5": right["1.5"] + "\nmy_delta_step(np.eye(2), np.ones(2), np.ones(2), 1)"}),
-                            {}),
-        "bare": (submitted(change=bare), {}),
-        "conda": (submitted(change=metadata(kernelspec={"name": "conda-env-x", "language": "python"})), {}),
-        "says_r": (submitted(change=metadata(kernelspec={"name": "ir", "language": "R"})), {}),
-        "below": (submitted(only=[key for key in IDS if key != "1.3"], change=insert("1.3", STEP + RIGHT, above=False)),
+        "helper": (later({"1.3": STEP + RIGHT.replace("k @ state", "helper(k, state)")}, change=REBOUND), third),
+        "own_import": (later({"1.1": "my_tokens = int(fsum([64, 1]))"}, change=imported), {}),
+        "uses_own_answer": (later({"1.5": BEST + "my_delta_step(np.eye(2), np.ones(2), np.ones(2), 1)"}), {}),
+        "bare": (later(change=bare), {}),
+        "conda": (later(change=metadata(kernelspec={"name": "conda-env-x", "language": "python"})), {}),
+        "says_r": (later(change=metadata(kernelspec={"name": "ir", "language": "R"})), {}),
+        "below": (later(only=[key for key in IDS if key != "1.3"], change=insert("1.3", STEP + RIGHT, above=False)),
                   third),
-        "magic": (submitted({"1.3": "%matplotlib inline\n" + STEP + RIGHT + "my_delta_step?\n!ls"}), third),
-        "compares": (submitted({"1.3": STEP + RIGHT + "x = np.eye(2)\n"
+        "magic": (later({"1.3": "%matplotlib inline\n" + STEP + RIGHT + "my_delta_step?\n!ls"}), third),
+        "compares": (later({"1.3": STEP + RIGHT + "x = np.eye(2)\n"
                                 + "print(np.allclose(my_delta_step(x, x[0], x[1], 1), delta_step(x, x[0], x[1], 1)))"}),
                      third),
-        "trailing_error": (submitted({"1.3": STEP + RIGHT + "print(undefined)"}), third),
-        "list": (submitted({"1.3": STEP + RIGHT.replace("return ", "return list(map(list, ")[:-1] + "))\n"}), third),
-        "many_pictures": (submitted(change=kept_output(stored)), {}),
-        "windows": (b"\xef\xbb\xbf" + submitted().replace(b"\n", b"\r\n"), {}),
-        "prints_a_little": (submitted({"1.3": STEP + "    print('here', state)\n" + RIGHT}), third),
-        "sleeps_a_little": (submitted({"1.3": "import time\ntime.sleep(1)\n" + STEP + RIGHT}), third),
-        "in_place": (submitted({"1.3": STEP + "    state += beta * np.outer(k, v - k @ state)\n    return state\n"}),
+        "trailing_error": (later({"1.3": STEP + RIGHT + "print(undefined)"}), third),
+        "list": (later({"1.3": STEP + RIGHT.replace("return ", "return list(map(list, ")[:-1] + "))\n"}), third),
+        "many_pictures": (later(change=kept_output(stored)), {}),
+        "windows": (lambda: b"\xef\xbb\xbf" + submitted().replace(b"\n", b"\r\n"), {}),
+        "prints_a_little": (later({"1.3": STEP + "    print('here', state)\n" + RIGHT}), third),
+        "sleeps_a_little": (later({"1.3": "import time\ntime.sleep(1)\n" + STEP + RIGHT}), third),
+        "in_place": (later({"1.3": STEP + "    state += beta * np.outer(k, v - k @ state)\n    return state\n"}),
                      {"1.3": "wrong"}),
-        "recursion": (submitted({"1.3": STEP + "    return my_delta_step(state, k, v, beta)\n"}), {"1.3": "wrong"}),
-        "syntax": (submitted({"1.3": STEP + "    return (state\n"}), {"1.3": "wrong"}),
+        "recursion": (later({"1.3": STEP + "    return my_delta_step(state, k, v, beta)\n"}), {"1.3": "wrong"}),
+        "syntax": (later({"1.3": STEP + "    return (state\n"}), {"1.3": "wrong"}),
     }
 
 
@@ -162,7 +164,7 @@ seen = [p for p in glob.glob({folder!r} + "/**/*", recursive=True)]
 def hostile(folder, out, port, pid):
     """Who must not gain, nor harm the others. Names in braces are filled in."""
     def third(source, state="wrong"):
-        return submitted({"1.3": source}), {"1.3": state}
+        return later({"1.3": source}), {"1.3": state}
     return {
         "loop": third(LOOP, "stopped"),
         "loop_in_cell": third("while True: pass\n" + STEP + RIGHT, "stopped"),
@@ -188,7 +190,7 @@ def hostile(folder, out, port, pid):
                          "my_delta_step = m.delta_step", "not own work"),
         "hidden": third(HIDDEN + "my_delta_step = found.delta_step", "not own work"),
         "hidden_call": third(HIDDEN + STEP + "    return found.delta_step(state, k, v, beta)\n", "not own work"),
-        "solution_of_check": (submitted({"1.1": "from k3_scratch.course.exercise import find\n"
+        "solution_of_check": (later({"1.1": "from k3_scratch.course.exercise import find\n"
                                                 "my_tokens = find('1.1').solution"}), {"1.1": "not own work"}),
         "other_function": third(STEP + "    return delta_recurrent(np.zeros((1, 1, len(k))), k[None, None], "
                                        "v[None, None], np.array([[beta]]), state[None])[1][0]\n", "not own work"),
@@ -197,11 +199,11 @@ def hostile(folder, out, port, pid):
         "no_notebook": (b"[1, 2]", "unreadable"),
         "deep": (b"[" * 200_000, "unreadable"),
         "binary": (bytes(range(256)) * 20, "unreadable"),
-        "no_answers": (submitted(change=text_only), dict.fromkeys(IDS, "open")),
+        "no_answers": (later(change=text_only), dict.fromkeys(IDS, "open")),
         "prints_much": third(STEP + "    for _ in range(200):\n        print('x' * 10 ** 6)\n" + RIGHT, "stopped"),
         "fork_bomb": third("import os\n" + STEP + "    while True:\n        os.fork()\n", "stopped"),
         "destroys": third(DESTROY.format(folder=folder, out=out) + STEP + RIGHT, "done"),
-        "kills": third(KILL.format(pid=pid) + STEP + ADDS),
+        "kills": third(KILL.format(pid=pid) + STEP + ADDS, "stopped"),
         "threads": third("import threading, time\n"
                          "threading.Thread(target=time.sleep, args=(10 ** 6,)).start()\n" + STEP + RIGHT, "done"),
         "strange": third("class my_delta_step:\n    def __init__(self, *a):\n        self.f = lambda: 1\n"),
@@ -216,6 +218,7 @@ def write(folder, found):
     """Every submission in a folder of its own, `bare` under another file's name.        -> {student: states}"""
     wanted = {}
     for name, (content, states) in found.items():
+        content = content() if callable(content) else content
         (folder / name).mkdir(parents=True)
         (folder / name / ("01_delta_rule_rnn.ipynb" if name != "bare" else "homework.ipynb")).write_bytes(content)
         states = dict.fromkeys(IDS, states) if isinstance(states, str) else states

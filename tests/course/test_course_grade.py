@@ -207,7 +207,7 @@ def test_what_an_answer_may_use():
     assert foreign([STEP + RIGHT], imports, asked) == []
     assert foreign([STEP + '    """As in k3_scratch."""\n    delta_step = 3\n' + RIGHT], imports, asked) == []
     assert foreign([STEP + "    return eval('state')\n"], imports, asked) == ["it uses eval"]
-    assert foreign([STEP + "    return check.__globals__['x']\n"], imports, asked) == ["it uses __globals__"]
+    assert "it uses __globals__" in foreign([STEP + "    return check.__globals__['x']\n"], imports, asked)
 
 
 def test_students_and_a_page(tmp_path):
