@@ -1061,8 +1061,8 @@ lab_table("balance_fixed", values=["updates needed"])
 # ![](../figures/lab_balance_fixed.png)
 #
 # And while the router learns? Small models were trained under each rule on batches of 64 rows; and under some of them
-# on 384 rows, with a learning rate that ends at 0, and on a corpus whose rows are of six kinds. The numbers are the distance of the
-# worst expert from its share, over the last 20 batches together and in one of them:
+# on 384 rows, with a learning rate that ends at 0, and on a corpus whose rows are of six kinds. The numbers are the
+# distance of the worst expert from its share, over the last 20 batches together and in one of them:
 
 # %%
 lab_table("balance_training", values=["mean of 20 batches", "single batch"])
