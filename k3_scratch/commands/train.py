@@ -25,6 +25,7 @@ from k3_scratch.training.answers import answers
 from k3_scratch.training.data import training_data
 from k3_scratch.training.loop import Interrupted, Trainer
 from k3_scratch.training.options import PICTURES, TrainOptions, defaults
+from k3_scratch.training.ranks import ranks_of_this_process
 from k3_scratch.training.run_folder import RunError, RunFolder, load_model, read_json
 
 LARGEST = 200_000_000                              # parameters; beyond that memory runs out before anything is learnt
@@ -33,7 +34,10 @@ _FLAGS = ("steps", "batch_size", "length", "learning_rate", "weight_decay", "see
 
 
 def add_to(subparsers):
-    parser = subparsers.add_parser("train", help="train a model; an unfinished run is resumed")
+    parser = subparsers.add_parser(
+        "train", help="train a model; an unfinished run is resumed",
+        epilog="On several processes or GPUs: torchrun --nproc-per-node N -m k3_scratch train ... with the same flags "
+               "divides the rows of each batch among N processes. The same command resumes, also with another N.")
     add_config_arguments(parser)
     parser.add_argument("--out", metavar="RUN", help="the run's folder (default runs/PRESET)")
     types = {field.name: field for field in fields(TrainOptions)}
@@ -61,32 +65,41 @@ def run(arguments):
     if published is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", published):
         raise RunError(f"--publish must be letters, digits, - and _, but {published!r} came")
     folder = Path(arguments.out or Path("runs") / name)
-    if RunFolder(folder).finished and not arguments.force:
-        print(f"{folder} holds a finished run; nothing to do (--force trains it anew).")
-        print(report(read_json(folder / "summary.json")))
-    else:
-        total = count_parameters(config).total_with_vision
-        if total > LARGEST:
-            raise RunError(f"{name} has {total:,} parameters; more than {LARGEST:,} are not trained here")
-        told = {flag: getattr(arguments, flag) for flag in (*_FLAGS, "optimizer", "text", "balance", "recompute")}
-        told = {flag: value for flag, value in told.items() if value is not None}
-        options = replace(defaults(config, arguments.text), **told)
-        trainer = Trainer(config, options, folder, device=arguments.device, force=arguments.force,
-                          quiet=arguments.quiet)
-        if trainer.step:
-            print(f"{folder}: resuming after {trainer.step} of {options.steps} updates")
-        try:
-            summary = trainer.run()
-        except Interrupted as stop:
-            print(f"\n{folder}: {stop}")
-            return 130
-        pictures = draw(folder)
-        print(report(summary))
-        print(samples(trainer.model, trainer.data))
-        print(f"weights, metrics and {len(pictures)} pictures are in {folder}")
-    if published is not None:
-        publish(folder, published)
+    with ranks_of_this_process(arguments.device) as ranks:
+        if RunFolder(folder).finished and not arguments.force:
+            if ranks.first:
+                print(f"{folder} holds a finished run; nothing to do (--force trains it anew).")
+                print(report(read_json(folder / "summary.json")))
+        else:
+            trainer = ranks.first_then_all(lambda: _trainer(arguments, config, name, folder, ranks))
+            if trainer.step and ranks.first:
+                print(f"{folder}: resuming after {trainer.step} of {trainer.options.steps} updates")
+            try:
+                summary = trainer.run()
+            except Interrupted as stop:
+                if ranks.first:
+                    print(f"\n{folder}: {stop}")
+                return 130
+            if ranks.first:
+                pictures = draw(folder)
+                print(report(summary))
+                print(samples(trainer.model, trainer.data))
+                print(f"weights, metrics and {len(pictures)} pictures are in {folder}")
+        if published is not None and ranks.first:
+            publish(folder, published)
     return 0
+
+
+def _trainer(arguments, config, name, folder, ranks):
+    """The Trainer of a run that has not been finished."""
+    total = count_parameters(config).total_with_vision
+    if total > LARGEST:
+        raise RunError(f"{name} has {total:,} parameters; more than {LARGEST:,} are not trained here")
+    told = {flag: getattr(arguments, flag) for flag in (*_FLAGS, "optimizer", "text", "balance", "recompute")}
+    told = {flag: value for flag, value in told.items() if value is not None}
+    options = replace(defaults(config, arguments.text), **told)
+    return Trainer(config, options, folder, device=arguments.device, force=arguments.force, quiet=arguments.quiet,
+                   ranks=ranks)
 
 
 def report(summary):

@@ -23,9 +23,9 @@ from k3_scratch.training.data import training_data
 from k3_scratch.training.evaluate import accuracy, exact_match
 from k3_scratch.training.memory import peak_memory_bytes
 from k3_scratch.training.muon import make_optimizers
+from k3_scratch.training.ranks import Alone
 from k3_scratch.training.run_folder import RunError, RunFolder, save_weights
 from k3_scratch.training.schedule import learning_rate
-from k3_scratch.training.shards import ShardedGradient
 from k3_scratch.training.trouble import explain_not_finite
 
 
@@ -42,40 +42,47 @@ class Trainer:
 
     folder    where everything is written; a finished run there is refused unless `force`
     device    "auto" takes CUDA, then Apple's MPS, then the CPU
+    ranks     the other processes of this run, see ranks.py; None: there are none. Rank 0 alone writes files
     """
 
-    def __init__(self, config, options, folder, *, device="auto", force=False, quiet=False):
-        self.config, self.options, self.folder, self.quiet = config, options, RunFolder(folder), quiet
+    def __init__(self, config, options, folder, *, device="auto", force=False, quiet=False, ranks=None):
+        self.config, self.options, self.folder, self.ranks = config, options, RunFolder(folder), ranks or Alone()
+        self.quiet = quiet or not self.ranks.first
         if self.folder.finished and not force:
             raise RunError(f"{folder} holds a finished run; --force trains it anew")
         self.data = training_data(config, options.text, options.length)
         if config.vocab_size < self.data.vocab_size:
             raise RunError(f"vocab_size must be at least the {self.data.vocab_size} tokens of the data, "
                            f"but {config.vocab_size} came")
-        self.device = choose_device(device)
+        if options.batch_size < self.ranks.world:
+            raise RunError(f"batch_size must be at least the {self.ranks.world} processes, "
+                           f"but {options.batch_size} came")
+        self.device = choose_device(self.ranks.device_name(device))
         self.model = K3(config, seed=options.seed).to(self.device)
         self.model.recompute = options.recompute
         self.optimizers = make_optimizers(self.model, options.learning_rate, options.weight_decay, options.optimizer)
         self.step, self.seconds, self.counts = 0, 0.0, self._no_counts()
-        if force:
+        if force and self.ranks.first:
             self.folder.clear()
         checkpoint = load_checkpoint(self.folder.checkpoint, self.device) if self.folder.checkpoint.exists() else None
-        self.folder.start(config, options)
+        if self.ranks.first:
+            self.folder.start(config, options)
         self.resume(checkpoint)
 
     def run(self):
-        """Train to the end and return the summary. Ctrl-C saves and raises Interrupted."""
+        """Train to the end and return the summary (None on other ranks than 0). Ctrl-C saves and raises Interrupted."""
         options, stop = self.options, threading.Event()
         keep_freed_memory()
         progress = tqdm(total=options.steps, initial=self.step, disable=self.quiet, unit="step", dynamic_ncols=True,
                         mininterval=1.0)
-        shards = options.shards if self.device.type == "cpu" else 1
         self.model.train()
         began = time.perf_counter()
-        sharded = ShardedGradient(self.model, shards, self.device)
-        with progress, _interrupts_set(stop), _one_thread(), sharded as gradient:
+        divided = self.ranks.gradient(self.model, options.shards, self.device)
+        with progress, _interrupts_set(stop), _one_thread(), self._explained(), divided as gradient:
+            self.ranks.check_same("the number of updates made", self.step)
             while self.step < options.steps:
                 entry = self.train_step(gradient)
+                stopping = self.ranks.any(stop.is_set())                 # the signal need not reach all in one update
                 progress.update()
                 progress.set_postfix(loss=f"{entry['loss']:.3f}", tokens_per_second=f"{entry['tokens_per_second']:.0f}")
                 last = self.step == options.steps
@@ -83,12 +90,15 @@ class Trainer:
                     entry |= self.validate()
                     if not self.quiet:
                         progress.write(_validation_line(self.step, entry), file=progress.fp)
-                self.folder.log(**entry)
-                if last or stop.is_set() or self.step % options.checkpoint_every == 0:
+                if self.ranks.first:
+                    self.folder.log(**entry)
+                if last or stopping or self.step % options.checkpoint_every == 0:
                     self.save(began)
-                if stop.is_set() and not last:
+                if stopping and not last:
                     raise Interrupted(self.step)
         self.seconds += time.perf_counter() - began
+        if not self.ranks.first:
+            return None
         with _one_thread():
             return self.finish()
 
@@ -109,19 +119,21 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         if options.balance:
-            self.model.balance()
-        for layer, moe in self.model.moe_layers().items():
-            self.counts[layer] += moe.expert_counts
+            self.ranks.balance(self.model)
+        for layer, counts in self.ranks.expert_counts(self.model).items():
+            self.counts[layer] += counts
         self.step += 1
         return {"step": self.step, "loss": loss.item(), "learning_rate": rate, "gradient_norm": norm.item(),
                 "tokens_per_second": batch.tokens.size / (time.perf_counter() - began)}
 
     def validate(self):
         """Held-out accuracy and loss, and each MoE layer's load since the last validation (1 = a fair share)."""
+        counts, self.counts = self.counts, self._no_counts()
+        if not self.ranks.first:
+            return {}
         by_family, loss = accuracy(self.model, self.data, "validation", self.options.validation_rows,
                                    device=self.device)
-        load = {str(layer): (n / n.float().mean()).tolist() for layer, n in self.counts.items()}
-        self.counts = self._no_counts()
+        load = {str(layer): (n / n.float().mean()).tolist() for layer, n in counts.items()}
         return {"validation_accuracy": by_family, "validation_loss": loss, "load": load}
 
     def finish(self):
@@ -139,7 +151,7 @@ class Trainer:
             "tokens_per_second": options.steps * options.batch_size * options.length / self.seconds,
             "peak_memory_bytes": peak_memory_bytes(self.device), "steps": options.steps, "seed": options.seed,
             "parameters": sum(p.numel() for p in self.model.parameters()), "device": str(self.device),
-            "shards": options.shards, "versions": versions(),
+            "shards": options.shards, "processes": self.ranks.world, "versions": versions(),
         }
         save_weights(self.model, self.folder.weights)
         write_text(self.folder.summary, json.dumps(summary, indent=2) + "\n")
@@ -148,6 +160,8 @@ class Trainer:
 
     def save(self, began):
         """Write the checkpoint from which `resume` goes on."""
+        if not self.ranks.first:
+            return
         save_checkpoint(self.folder.checkpoint, {
             "step": self.step, "seconds": self.seconds + time.perf_counter() - began, "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -155,7 +169,8 @@ class Trainer:
 
     def resume(self, checkpoint):
         if checkpoint is None:
-            self.folder.metrics.unlink(missing_ok=True)
+            if self.ranks.first:
+                self.folder.metrics.unlink(missing_ok=True)
             return
         try:
             self.model.load_state_dict(checkpoint["model"])
@@ -165,7 +180,26 @@ class Trainer:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or ["no message"])[0]
             raise CheckpointError(f"{self.folder.checkpoint}: not a checkpoint of this run ({reason})") from error
-        self.folder.keep_metrics_until(self.step)
+        if self.ranks.first:
+            self.folder.keep_metrics_until(self.step)
+
+    @contextmanager
+    def _explained(self):
+        """An error that only says that the other processes are gone becomes one that says what to do."""
+        try:
+            yield
+        except RuntimeError as error:
+            told = self.ranks.explain(error, self.step, self._updates_on_disk)
+            if told is error:
+                raise
+            raise told from None
+
+    def _updates_on_disk(self):
+        """Updates in the checkpoint that is really there and can be read; 0 without one."""
+        try:
+            return load_checkpoint(self.folder.checkpoint)["step"]
+        except CheckpointError:
+            return 0
 
     def _no_counts(self):
         return {layer: torch.zeros(self.config.num_experts, dtype=torch.int64, device=self.device)
