@@ -405,7 +405,7 @@ assert np.abs(assembled(single, held_out[:8]) - by_torch).max() < 1e-3
 # %% [markdown]
 # ## 6 · One forward pass, everything shown
 #
-# Six characters stand for six pairs, `k8` means that the digit 8 goes with the letter k, and then k is asked. First the
+# The text is `w6 s6 k8 u2?k`: four pairs (`k8` says that the digit 8 goes with the letter k), then k is asked. First the
 # shapes: everything that the parts report, for one layer of each kind. ($B = 1$ text, $T = 13$ tokens.)
 
 # %%
@@ -467,7 +467,7 @@ for row, (name, see) in enumerate(trace.items()):
     print(f"{name:8s} {cells[0]:>10s} {cells[1]:>11s} {cells[2]:>11s} {read:8.2f} {wrote:>8s}")
 
 # %% tags=["remove"]
-assert 0.8 < shares["at the last k"][-1, 1] < 0.95
+assert abs(shares["at the last k"][-1, 1] - 0.87) < 0.01
 assert shares["at the last k"][1, 1] > 0.8
 
 # %% [markdown]
@@ -956,8 +956,8 @@ assert k3_config.mla_layers[-2:] == (91, 92)
 # | embedding and head | 163,840 rows of 7,168 numbers each, two tables (report): 2.35 billion parameters, .08 % of all (derived) |
 # | kept of a text | 414 MiB of states, 15 MB of tails, 13,824 numbers a token (derived) |
 #
-# What the miniature does **not** show of the real one: a use for its attention layer, experts that are needed, and anything
-# that comes with size. What it does show is the computation, number for number.
+# What the miniature does **not** show of the real one: a use for its attention layer, and anything that comes with size.
+# What it does show is the computation, number for number.
 
 # %% tags=["remove"]
 assert abs(2 * 163_840 * 7168 / 1e9 - 2.35) < 0.005
