@@ -112,21 +112,31 @@ def timeline(session, version, chapters, before=()):
     version   {"minutes": of a session, "opening": of its quiz};  before  chapters that the opening quiz asks about
     Raises PlanError for a section or exercise that is not there, and when less than STEP minutes a section are left.
     """
-    steps = [step for part in session["parts"] if part["chapter"] in chapters
-             for step in _chosen(part, chapters[part["chapter"]], session["title"])]
+    parts = [part for part in session["parts"] if part["chapter"] in chapters]
+    steps = [step for part in parts for step in _chosen(part, chapters[part["chapter"]], session["title"])]
+    source = {id(step): f"{part['chapter']} " for part in parts for step in chapters[part["chapter"]].steps
+              if len(parts) > 1}
     sections = [step for step in steps if isinstance(step, Section)]
     left = version["minutes"] - version["opening"] - sum(step.minutes for step in steps if isinstance(step, Task))
     units = (left - STEP) // STEP
     if units < max(1, len(sections)):
         raise PlanError(f"{session['title']}: {left} minutes are left for {len(sections)} sections and a closing round")
     taught = iter(shares([section.words for section in sections], units))
-    asked = f"quiz on chapter {' and '.join(before)}" if before else "what the course is, and what it expects"
-    rows = [(version["opening"], f"opening: {asked}")]
-    rows += [(STEP * next(taught), f"§{step.number} {step.title}") if isinstance(step, Section)
-             else (step.minutes, f"**exercise {step.id}** {step.title} {DOTS[step.difficulty]}") for step in steps]
+    rows = [(version["opening"], "opening: " + _opening(before, [part["chapter"] for part in parts]))]
+    for step in steps:
+        rows.append((STEP * next(taught), f"{source.get(id(step), '')}§{step.number} {step.title}")
+                    if isinstance(step, Section)
+                    else (step.minutes, f"**exercise {step.id}** {step.title} {DOTS[step.difficulty]}"))
     rows.append((version["minutes"] - sum(minutes for minutes, _ in rows), "closing round: what is still open; home"
                  if version.get("home") else "closing round: what is still open"))
     return rows
+
+
+def _opening(before, here):
+    past = [chapter for chapter in before if chapter not in here]
+    if not before:
+        return "what the course is, and what it expects"
+    return f"quiz on chapter{'s' * (len(past) > 1)} {' and '.join(past)}" if past else "what is still open from before"
 
 
 def _chosen(part, chapter, where):

@@ -156,6 +156,22 @@ def test_a_comment_belongs_to_one_wrong_answer(master):
         assert sum(words in hint for hint in hints[exercise]) == 1, (exercise, words)
 
 
+NUMBER = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+|\d*\.\d+|\d{3,})(?![\w]|[.,]\d)")
+NOT_IN_THE_NOTEBOOK = {"00_the_map": {0.28}}              # MB of cache after ten tokens
+
+
+@pytest.mark.parametrize("master", MASTERS, ids=stem)
+def test_the_numbers_of_a_page_are_those_of_its_notebook(master):
+    """What is longer than two digits stands in the master, or in a table that is made from the checks."""
+    def numbers(text, pattern=NUMBER):
+        return {float(found.replace(",", "")) for found in pattern.findall(text.replace("{,}", ","))}
+    page = text_of(KIT / f"{master.stem}.md")
+    hand = re.sub(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", "", page, flags=re.DOTALL)
+    made = "".join(re.findall(r"<!-- \w+ -->\n(.*?)<!-- /", page, re.DOTALL))
+    known = numbers(text_of(master).replace("_", "") + made, re.compile(r"\d[\d,]*\d\.\d+|\d[\d,]*\d|\d?\.\d+"))
+    assert numbers(hand) - known - NOT_IN_THE_NOTEBOOK.get(master.stem, set()) == set()
+
+
 def test_a_table_holds_every_wrong_answer_the_checks_know():
     for number, chapter in WRITTEN.items():
         page = text_of(KIT / f"{chapter.name}.md")
