@@ -43,7 +43,7 @@ def pooled_histogram(edges, counts, quantiles, pooled, *, x_label, limits=None):
         side = "left" if place > other else "right"
         axes.annotate(text, (place, 0.86 * top), xytext=(5 if side == "left" else -5, 0), textcoords="offset points",
                       ha=side, va="top", fontsize=9, fontweight="bold")
-    axes.annotate("each machine alone", (0.01, 0.94), xycoords="axes fraction", va="center", fontsize=9)
+    axes.annotate("each machine alone", (0.99, 0.94), xycoords="axes fraction", ha="right", va="center", fontsize=9)
     axes.set_xlim(*(limits or (edges[0], edges[-1])))
     axes.set_xlabel(x_label)
     axes.set_ylabel("tokens")
