@@ -80,8 +80,9 @@ def _half_lives(axes, _, lives, healthy):
     plain_log(axes, "x")
     axes.set_xlim(LIVES[0], LIVES[-1])
     axes.set_yticks([])
-    axes.text(0.97, 0.93, f"median {np.nanmedian(lives):.2g}", transform=axes.transAxes, ha="right", va="top",
-              fontsize=8)
+    median = np.nanmedian(lives)
+    axes.text(0.97, 0.93, f"median {median:,.0f}" if median >= 10 else f"median {median:.2g}",
+              transform=axes.transAxes, ha="right", va="top", fontsize=8)
 
 
 def _keys(axes, x, lengths, healthy):
@@ -90,7 +91,7 @@ def _keys(axes, x, lengths, healthy):
         axes.plot(x, line, color=PARTS["mix"], linestyle=dash, linewidth=1.5)
     if not np.allclose(lengths, 1, atol=0.02):
         for line, word in ((lengths[0], "mean"), (lengths[1], "longest")):
-            axes.annotate(word, (x[-1], line[-1]), (-2, 4), textcoords="offset points", ha="right", fontsize=8)
+            axes.annotate(word, (x[-1], line[-1]), (-2, 3), textcoords="offset points", ha="right", fontsize=8)
     axes.grid(True, axis="y")
 
 
@@ -101,8 +102,8 @@ def _same_heights(grid, patients):
             values = np.concatenate([patient[key].ravel() for patient in patients.values()])
             values = values[np.isfinite(values)]
             for axes in grid[:, column]:
-                if key == "norm":
-                    axes.set_ylim(0.8 * values.min(), 1.25 * values.max())
+                if key in ("norm", "keys"):
+                    axes.set_ylim(0.6 * values.min(), 1.8 * values.max())
                     plain_log(axes)
                 else:
                     axes.set_ylim(0, 1.08 * values.max())
