@@ -2,7 +2,7 @@
 # jupyter:
 #   k3:
 #     title: Training it
-#     minutes: {read: 55, exercises: 46, run: four to five minutes}
+#     minutes: {read: 55, exercises: 46, run: about five minutes}
 #     needs:
 #       - "the miniature of [chapter 08](08_miniature.ipynb)"
 #       - "Quantile Balancing, [chapter 05](05_stable_latent_moe.ipynb)"
@@ -294,7 +294,7 @@ for count in range(1, 6):
 spectrum = {count: np.linalg.svd(newton_schulz(d, count), compute_uv=False) for count in (0, 1, 3, 5)}
 words = {0: "before", 1: "1 step", 3: "3 steps", 5: "5 steps"}
 show(draw.singular_values(sizes, {words[count]: after[count] for count in words},
-                     {words[count]: spectrum[count] for count in words}),
+                          {words[count]: spectrum[count] for count in words}),
      "Left, five steps lift values from .002 on to about 1; right, singular values of a momentum over three "
      "powers of ten lie in the band after five steps, but for the last two", name="09_muon")
 
@@ -331,10 +331,11 @@ for way, update in (("gradient", two_heads), ("as one matrix", together), ("head
 
 # %% [markdown]
 # As one matrix the gradient has a single direction, and the quiet head gets a hundredth of a step. Had it asked for a
-# *different* direction it would have got a full one. Head by head both move. Orthogonalising the whole couples
-# heads in two ways: **a loud head silences a quiet one, and heads that want the same are driven apart** (rows of an
-# orthogonal matrix stand at right angles). K3 therefore orthogonalises each head's block on its own (report), and so
-# does the miniature: $W_q, W_k, W_v$ of KDA, $W_{qb}$ and $W_{kvb}$ of MLA, and every expert.
+# *different* direction it would have got a full one (when orthogonalised exactly). Head by head both move.
+# Orthogonalising the whole couples heads in two ways: **a loud head silences a quiet one, and heads that want the
+# same are driven apart** (rows of an orthogonal matrix stand at right angles). K3 therefore orthogonalises each
+# head's block on its own (report), and so does the miniature: $W_q, W_k, W_v$ of KDA, $W_{qb}$ and $W_{kvb}$ of MLA,
+# and every expert.
 
 # %% [markdown]
 # ### Exercise 9.3: each head on its own
@@ -457,8 +458,9 @@ assert np.ptp([one.mean() for one in quiet["per head"]]) < 1e-9
 # below what five steps of Newton and Schulz can lift.
 #
 # In a model of four heads with gradients of like size this matters little, and the lab could not show that it helps
-# (section 9). With 96 heads, some of them near a softmax that has made up its mind, sizes differ more; that is the
-# case the report has in mind. It is also **cheaper**: the products grow with the square of the smaller side.
+# (section 9). With 96 heads, some of them near a softmax that has made up its mind, sizes should differ more (a guess:
+# no comparison has been published). What is sure is that it is **cheaper**: the products grow with the square of the
+# smaller side.
 
 # %%
 def work(m, n):
@@ -752,10 +754,10 @@ if full_run():
 # and reversing, .68 each, climb together, since both need a word kept in order; addition is last with .62 (measured
 # here).
 #
-# Why is the coloured line above the grey ones at its end? Because its rate has already come down. The same update of a
-# longer run still takes large steps and looks worse for it: **curves of runs with other lengths cannot be compared at
-# the same update**, which is an easy way to fool oneself. How far one gets with more time the grey ends show: .97 to
-# 1.00 everywhere, three seeds (measured; `figures/results/mini_curves.json`).
+# Why does the coloured line end above the grey ones in recall and brackets? Its rate has already come down; at the
+# same update a longer run still takes large steps, and looks worse for it. **Curves of runs with other lengths cannot
+# be compared at the same update**, which is an easy way to fool oneself. How far one gets with more time the grey
+# ends show: .97 to 1.00 everywhere, three seeds (measured; `figures/results/mini_curves.json`).
 
 # %% [markdown]
 # ### The same questions again and again
@@ -777,7 +779,7 @@ for step, written in seen["answers"].items():
 #
 # ## 8 · Watching the inside
 #
-# A loss says *that* a model learns. Five more instruments say whether its parts work. The first two: how long the KDA
+# A loss says *that* a model learns. Four more instruments say whether its parts work. The first two: how long the KDA
 # channels remember, and which earlier vectors each sublayer reads.
 
 # %%
