@@ -239,9 +239,9 @@ _NANO = K3Config(
     num_experts=6, num_experts_per_token=2, num_shared_experts=2, moe_intermediate_size=18, moe_latent_size=16,
 )
 
-# The miniature with eyes: pictures of 16 x 16 pixels, 64 patches, 16 tokens each.
+# The miniature with eyes: pictures of 12 x 12 pixels, 36 patches, 9 tokens each.
 _VISION = K3Config(vision=VisionConfig(
-    num_layers=2, hidden_size=48, num_heads=4, qkv_size=48, intermediate_size=96, patch_size=2, position_table=8,
+    num_layers=2, hidden_size=48, num_heads=4, qkv_size=48, intermediate_size=96, patch_size=2, position_table=6,
 ))
 
 # Kimi Linear 48B-A3B: softplus decay, low-rank gate, ungated MLA, plain MoE, plain residual (arXiv 2510.26692).

@@ -293,7 +293,7 @@ def test_the_preset_is_the_miniature_with_eyes():
     config = preset("vision")
     assert config.replace(vision=None) == preset("mini")
     assert config.vision.image_token == IMAGE
-    assert picture_tokens(config.vision, 16, 16) == 16
+    assert picture_tokens(config.vision, 12, 12) == 9
     assert picture_tokens(preset("kimi_k3").vision, 28 * 32, 28) == 32
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 
 from k3_scratch.commands.sample import held_out_picture, in_words
-from k3_scratch.pretrained import pretrained
+from k3_scratch.pretrained import run_or_pretrained
 from k3_scratch.serving.answering import stream
 from k3_scratch.serving.policies import at_turns
 from k3_scratch.serving.prefix_store import PrefixStore
 from k3_scratch.tasks.pictures import MARKERS, prompt
 from k3_scratch.tasks.vocabulary import IMAGE, NEWLINE, VOCAB_SIZE, decode, encode
-from k3_scratch.training.run_folder import RunError, load_model
+from k3_scratch.training.run_folder import RunError
 
 SPACE = ord(" ")
 HELP = ("/back takes the last turn back, /new begins again, /stats shows what the store saved, /quit (or Ctrl-D) ends; "
@@ -19,7 +19,8 @@ HELP = ("/back takes the last turn back, /new begins again, /stats shows what th
 
 def add_to(subparsers):
     parser = subparsers.add_parser("chat", help="talk with a trained model", epilog=HELP)
-    parser.add_argument("run_folder", metavar="RUN", nargs="?", help="a finished run; without it the pretrained mini")
+    parser.add_argument("run_folder", metavar="RUN", nargs="?",
+                        help="a finished run, or a published model: mini (default) or vision")
     parser.add_argument("--system", metavar="TEXT", help="a first line that every conversation begins with")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="of an answer (default %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
@@ -32,7 +33,7 @@ def add_to(subparsers):
 
 
 def run(arguments):
-    model = load_model(arguments.run_folder) if arguments.run_folder else pretrained("mini")
+    model = run_or_pretrained(arguments.run_folder)
     if model.config.vocab_size < VOCAB_SIZE:
         raise RunError(f"{arguments.run_folder}: chat needs a model of text, {VOCAB_SIZE} tokens, "
                        f"not {model.config.vocab_size}")

@@ -6,16 +6,17 @@ import numpy as np
 import torch
 
 from k3_scratch.generate import generate
-from k3_scratch.pretrained import pretrained
+from k3_scratch.pretrained import run_or_pretrained
 from k3_scratch.tasks.glyphs import draw
 from k3_scratch.tasks.pictures import Pictures, prompt
 from k3_scratch.tasks.vocabulary import NEWLINE, decode, encode
-from k3_scratch.training.run_folder import RunError, load_model
+from k3_scratch.training.run_folder import RunError
 
 
 def add_to(subparsers):
     parser = subparsers.add_parser("sample", help="continue a prompt with a trained model")
-    parser.add_argument("run_folder", metavar="RUN", nargs="?", help="a finished run; without it the pretrained mini")
+    parser.add_argument("run_folder", metavar="RUN", nargs="?",
+                        help="a finished run, or a published model: mini (default) or vision")
     parser.add_argument("--prompt", action="append", help="text to continue, may be repeated (default: standard input)")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="(default %(default)s)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
@@ -29,7 +30,7 @@ def add_to(subparsers):
 
 
 def run(arguments):
-    model = load_model(arguments.run_folder) if arguments.run_folder else pretrained("mini")
+    model = run_or_pretrained(arguments.run_folder)
     prompts = arguments.prompt or [sys.stdin.read().rstrip("\n")]
     tokens, pictures, stop = [encode(text) for text in prompts], {}, (NEWLINE,)
     if arguments.picture is not None or model.config.vision is not None:
@@ -46,7 +47,7 @@ def run(arguments):
 
 
 def _picture(model, number):
-    """Held-out picture `number`: its scene, and uint8 [1, 16, 16, 3]."""
+    """Held-out picture `number`: its scene, and uint8 [1, 12, 12, 3]."""
     if model.config.vision is None:
         raise RunError("--picture needs a run with a picture encoder (k3 train --preset vision), and this has none")
     if number is None or number < 0:
@@ -57,7 +58,7 @@ def _picture(model, number):
 
 
 def held_out_picture(number):
-    """The scene of held-out picture `number`, and the picture, uint8 [16, 16, 3]."""
+    """The scene of held-out picture `number`, and the picture, uint8 [12, 12, 3]."""
     rng = np.random.default_rng(number)
     scene = Pictures().page(rng, "test")[0][0]
     return scene, draw([scene], rng)[0]

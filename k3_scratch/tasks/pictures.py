@@ -1,12 +1,12 @@
 """Pictures and questions in one sequence: several pictures, each followed by questions about it, answered as text.
 
-A picture stands as 16 marker tokens ("@" below), one for each 4 x 4 pixels; then come questions, and a newline.
+A picture stands as 9 marker tokens ("@" below), one for each 4 x 4 pixels; then come questions, and a newline.
 
-    tokens    @@@@@@@@@@@@@@@@red? ring pluses? 2⏎@@@@@@@@@@@@@@@@left of tee? plus before, red? ring⏎
-    marks     .....................^^^^.........^$.............................^^^^..............^^^^$
+    tokens    @@@@@@@@@red? box pluses? 2⏎@@@@@@@@@left of tee? plus lime? tee⏎
+    marks     ..............^^^.........^$......................^^^^.......^^^$
 
-"before, " asks about the picture before. The pictures' arrangements decide the split, see splits.py: no arrangement of
-one split ever occurs in another, whatever the noise.
+A question is about the last picture before it. The pictures' arrangements decide the split, see splits.py: no
+arrangement of one split ever occurs in another, whatever the noise.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ from k3_scratch.tasks.scenes import KINDS, content, draw_scene, questions
 from k3_scratch.tasks.splits import draw_in_split, need_split
 from k3_scratch.tasks.vocabulary import IMAGE, PAD, VOCAB_SIZE, encode
 
-FAMILIES = (*KINDS, "before")                     # "before": shape or colour, of the picture before
-SHARES = {"shape": 4, "colour": 4, "count": 4, "relation": 6, "before": 2}       # of 20 questions, where possible
-MARKERS = 16                                      # tokens of a picture: 16 x 16 pixels, 4 x 4 a token
-ROOM = len("right of ring? ring before, plus? gold\n")           # least text after a picture
-_ROLLS, _TRIES = 128, 24
+FAMILIES = KINDS
+SHARES = {"shape": 3, "colour": 3, "count": 2, "relation": 12}   # of 20 questions, where possible
+MARKERS = 9                                       # tokens of a picture: 12 x 12 pixels, 4 x 4 a token
+ROOM = len("right of plus? plus right of plus? plus\n")          # least text after a picture
+_TRIES = 32                                       # questions that are drawn for a picture at most
 
 
 class Pictures:
@@ -36,14 +36,14 @@ class Pictures:
 
     vocab_size, families = VOCAB_SIZE, FAMILIES
 
-    def __init__(self, length=123, pictures=2):
+    def __init__(self, length=109, pictures=2):
         need_whole("pictures", pictures, 2)
         need_whole("length", length, pictures * (MARKERS + ROOM) - 1)
         self.length, self.pictures = length, pictures
         self.room = (length + 1) // pictures - MARKERS                   # characters after a picture
 
     def batch(self, rng, batch_size, split="train", family=None):
-        """`batch_size` rows of one split: a Batch with `images` uint8 [B, P, 16, 16, 3].
+        """`batch_size` rows of one split: a Batch with `images` uint8 [B, P, 12, 12, 3].
 
         rng       NumPy Generator; the same state gives the same batch
         family    one of FAMILIES: all that is scored asks this; None: the mixture, all answers scored
@@ -72,50 +72,44 @@ class Pictures:
 
     def page(self, rng, split, family=None):
         """One row before it is drawn: for each picture (scene, Example of its questions, the family of each turn)."""
-        roll, page, told = dice(rng, _ROLLS), [], [set() for _ in range(self.pictures)]
-        for number in range(self.pictures):
-            scene = self._scene(rng, split, family, number)
-            page.append((scene, *self._questions(roll, [*(before for before, *_ in page), scene], told, family)))
-        return page
+        roll = dice(rng, 3 * _TRIES * self.pictures)
+        scenes = [self._scene(rng, split, family) for _ in range(self.pictures)]
+        return [(scene, *self._questions(roll, scene, family)) for scene in scenes]
 
-    def _scene(self, rng, split, family, number):
+    @staticmethod
+    def _scene(rng, split, family):
         """A scene of the split about which `family` can be asked."""
         while True:
             scene = draw_in_split(split, lambda: draw_scene(rng), lambda drawn: [content(drawn)])
-            last = number + 1 == self.pictures
-            if family is None or (family == "before" and last) or questions_of(scene, family):
+            if family is None or questions(scene, family):
                 return scene
 
-    def _questions(self, roll, scenes, told, family):
-        """As many questions about the last scene as there is room for, at least one; the family of each.
+    def _questions(self, roll, scene, family):
+        """As many questions about a scene as there is room for, at least one; the family of each.
 
-        told    for each picture the pairs (word asked about, answer) that the row tells already. Nothing is asked whose
-                answer stands in the text: no "ring? red" after "red? ring".
+        Nothing is asked whose answer stands in the text already: no "box? red" after "red? box".
         """
-        turns, asked, left = [], [], self.room - 1                       # 1: the newline
+        turns, asked, told, left = [], [], set(), self.room - 1          # 1: the newline
         wheel = [name for name in FAMILIES for _ in range(SHARES[name])]
         for _ in range(_TRIES):
             name = family or wheel[roll(len(wheel))]
-            if name == "before" and len(scenes) == 1:
-                name = "count"                                           # tells least of what is asked later
-            about = len(scenes) - 1 - (name == "before")
-            found = [(question, answer) for question, answer in questions_of(scenes[about], name)
-                     if _pair(name, question, answer) not in told[about]]
+            found = [(question, answer) for question, answer in questions(scene, name)
+                     if _pair(name, question, answer) not in told]
             if not found:
                 continue
             answers = sorted({answer for _, answer in found})            # first the answer, so that none is rare
             answer = answers[roll(len(answers))]
             fitting = [question for question, given in found if given == answer]
             question = fitting[roll(len(fitting))]
-            turn = (f"{' ' if turns else ''}{'before, ' if name == 'before' else ''}{question} ", answer)
+            turn = (f"{' ' if turns else ''}{question} ", answer)
             if len("".join(turn)) > left:
-                break
+                continue                                                 # a shorter one may still fit
             turns.append(turn)
             asked.append(name)
-            told[about].add(_pair(name, question, answer))
+            told.add(_pair(name, question, answer))
             left -= len("".join(turn))
         if not turns:                                                    # nothing was found: what can always be asked
-            turns, asked = [("things? ", str(len(scenes[-1])))], ["count"]
+            turns, asked = [("things? ", str(len(scene)))], ["count"]
         return Example(tuple(turns)), tuple(asked)
 
 
@@ -124,16 +118,11 @@ def _pair(name, question, answer):
     return frozenset((name if name == "count" else question.rstrip("?").split()[-1], answer))
 
 
-def questions_of(scene, family):
-    """[(question, answer), ...] of a family; "before" may ask shapes and colours, without the word itself."""
-    return questions(scene, "shape") + questions(scene, "colour") if family == "before" else questions(scene, family)
-
-
 def prompt(*texts):
     """Token numbers of pictures and questions: MARKERS markers in place of each "@".
 
-    >>> prompt("@red?")[14:], len(prompt("@red? ring", "@"))
-    ([259, 259, 114, 101, 100, 63], 41)
+    >>> prompt("@red?")[7:], len(prompt("@red? box", "@"))
+    ([259, 259, 114, 101, 100, 63], 26)
     """
     return [token for char in "".join(texts) for token in ([IMAGE] * MARKERS if char == "@" else encode(char))]
 

@@ -1,11 +1,11 @@
 """Scenes, what can be asked about them, and the answers.
 
-A scene is a tuple of things (shape, colour, row, column) in different slots of a 4 x 4 grid:
+A scene is a tuple of things (shape, colour, row, column) in different slots of a 3 x 3 grid:
 
-    .    plus .    .        shape       red? ring           the one red thing
-    ring .    .    .        colour      plus? gold          the one plus
-    .    .    .    .        count       rings? 2            or things, or of a colour
-    .    .    ring .        relation    left of plus? ring  the one thing in a column further left
+    .    plus .        shape       red? box            the one red thing
+    box  .    .        colour      plus? gold          the one plus
+    .    .    box      count       boxes? 2            or things, or of a colour
+                       relation    left of plus? box   the one thing in a column further left
 
 Only questions with exactly one answer are asked.
 """
@@ -13,23 +13,24 @@ Only questions with exactly one answer are asked.
 from k3_scratch.tasks.dice import dice, pick
 from k3_scratch.tasks.glyphs import COLOURS, SHAPES
 
-GRID, FEWEST, MOST = 4, 1, 4            # slots in a row and a column; things in a scene
+GRID, FEWEST, MOST = 3, 2, 3            # slots in a row and a column; things in a scene
 DIRECTIONS = {"left of": (3, -1), "right of": (3, 1), "above": (2, -1), "below": (2, 1)}   # what is compared, and how
 KINDS = ("shape", "colour", "count", "relation")
-ROLLS = 4 * MOST + 8                    # random numbers that one scene takes at most
+ROLLS = 3 * MOST + 1                    # random numbers that one scene takes at most
+_SHAPES, _COLOURS = tuple(SHAPES), tuple(COLOURS)
 
 
 def draw_scene(rng):
-    """1 to 4 things in different slots; three colours and four shapes at most, so that some come twice.
+    """2 or 3 things in different slots; shapes and colours may come twice.
 
     >>> import numpy as np
     >>> [len(draw_scene(np.random.default_rng(seed))) for seed in range(4)]
-    [4, 1, 4, 2]
+    [3, 2, 3, 2]
     """
     roll = dice(rng, ROLLS)
-    colours, shapes = pick(roll, COLOURS, 3), pick(roll, SHAPES, 4)
     slots = pick(roll, range(GRID * GRID), FEWEST + roll(MOST - FEWEST + 1))
-    return tuple((shapes[roll(4)], colours[roll(3)], *divmod(slot, GRID)) for slot in sorted(slots))
+    return tuple((_SHAPES[roll(len(_SHAPES))], _COLOURS[roll(len(_COLOURS))], *divmod(slot, GRID))
+                 for slot in sorted(slots))
 
 
 def content(scene):
@@ -40,8 +41,8 @@ def content(scene):
 def questions(scene, kind):
     """[(question, answer), ...] of one of KINDS, all that have exactly one answer; perhaps none.
 
-    >>> questions((("plus", "gold", 0, 1), ("ring", "red", 1, 0), ("tee", "red", 2, 2)), "relation")[:2]
-    [('left of plus?', 'ring'), ('right of plus?', 'tee')]
+    >>> questions((("plus", "gold", 0, 1), ("box", "red", 1, 0), ("tee", "red", 2, 2)), "relation")[:2]
+    [('left of plus?', 'box'), ('right of plus?', 'tee')]
     """
     return {"shape": _shape, "colour": _colour, "count": _count, "relation": _relation}[kind](scene)
 

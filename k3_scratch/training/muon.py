@@ -8,6 +8,7 @@ the size that AdamW gives it, so that both share one learning rate.
 import torch
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_TABLES = ("embed_tokens.weight", "lm_head.weight", "vision.position_table")     # a row each, looked up or picked
 
 
 def newton_schulz(matrices, steps=5):
@@ -30,13 +31,14 @@ def head_blocks(model):
     """{parameter name: rows of one block} for every matrix that Muon moves.
 
     q, k and v of KDA, and W_qb (or W_q) and W_kvb of MLA, are cut into heads; each expert is a matrix of its own; other
-    matrices are one block. Embedding, head, router, convolutions, depth queries and all vectors are left to AdamW.
+    matrices are one block. Embedding, head, router, convolutions, depth queries, the pictures' position table and all
+    vectors are left to AdamW.
     """
     config, blocks = model.config, {}
     head_rows = {"q_b_proj": config.qk_head_dim, "kv_b_proj": config.qk_nope_head_dim + config.v_head_dim,
                  "k_proj": config.kda_key_dim, "v_proj": config.kda_value_dim}
     for name, parameter in model.named_parameters():
-        if parameter.dim() < 2 or "conv1d" in name or name in ("embed_tokens.weight", "lm_head.weight"):
+        if parameter.dim() < 2 or "conv1d" in name or name in _TABLES:
             continue
         parts = name.split(".")
         if parts[-2] == "gate":                                          # the router

@@ -8,7 +8,7 @@ import pytest
 from k3_scratch.tasks import pictures as pictures_module
 from k3_scratch.tasks.batch import IGNORED
 from k3_scratch.tasks.glyphs import COLOURS, GLYPH, SHAPES, SLOT, draw
-from k3_scratch.tasks.pictures import FAMILIES, MARKERS, ROOM, Pictures, prompt, questions_of
+from k3_scratch.tasks.pictures import FAMILIES, MARKERS, ROOM, Pictures, prompt
 from k3_scratch.tasks.scenes import DIRECTIONS, KINDS, content, draw_scene, questions
 from k3_scratch.tasks.splits import SPLITS, split_of
 from k3_scratch.tasks.vocabulary import IMAGE, NEWLINE, PAD, decode
@@ -17,8 +17,8 @@ from k3_scratch.tasks.vocabulary import IMAGE, NEWLINE, PAD, decode
 def read(image):
     """The scene in a picture, by comparing every place with every shape in every colour: no look at how it was made."""
     found = []
-    for row in range(4):
-        for column in range(4):
+    for row in range(3):
+        for column in range(3):
             best, thing = np.inf, None
             cut = image[SLOT * row:SLOT * row + GLYPH, SLOT * column:SLOT * column + GLYPH] - 128.0
             for shape, pixels in SHAPES.items():
@@ -32,7 +32,7 @@ def read(image):
     return tuple(found)
 
 
-ASKED = re.compile(r"((?:before, )?(?:left of |right of |above |below )?[a-z]+\?) ([a-z0-9]+)")
+ASKED = re.compile(r"((?:left of |right of |above |below )?[a-z]+\?) ([a-z0-9]+)")
 
 
 def asked(batch):
@@ -71,16 +71,10 @@ def truth(scene, question):
 def test_every_answer_follows_from_the_pixels(family, split):
     batch, number = Pictures().batch(np.random.default_rng([5, 1]), 3, split, family), 0
     for row, picture, question, answer, scored in asked(batch):
-        wants_before = question.startswith("before, ")
-        scene = read(batch.images[row, picture - wants_before])
+        scene = read(batch.images[row, picture])
         assert split_of(content(scene)) == split
-        assert truth(scene, question.removeprefix("before, ")) == answer
-        if family is None:
-            assert scored.all()
-        elif family == "before":
-            assert scored.all() == scored.any() == wants_before
-        else:
-            assert scored.all() and (question, answer) in questions(scene, family)
+        assert truth(scene, question) == answer and scored.all()
+        assert family is None or (question, answer) in questions(scene, family)
         number += 1
     assert number >= 5
 
@@ -88,7 +82,7 @@ def test_every_answer_follows_from_the_pixels(family, split):
 def test_rows_are_pictures_and_text():
     data = Pictures()
     batch = data.batch(np.random.default_rng(3), 9)
-    assert batch.images.shape == (9, 2, 16, 16, 3) and batch.images.dtype == np.uint8
+    assert batch.images.shape == (9, 2, 12, 12, 3) and batch.images.dtype == np.uint8
     assert batch.tokens.shape == (9, data.length)
     assert ((batch.tokens == IMAGE).sum(1) == 2 * MARKERS).all()
     for row in range(9):
@@ -123,7 +117,7 @@ def test_all_things_and_words_come_up():
     scenes = [draw_scene(np.random.default_rng(seed)) for seed in range(400)]
     assert {thing[0] for scene in scenes for thing in scene} == set(SHAPES)
     assert {thing[1] for scene in scenes for thing in scene} == set(COLOURS)
-    assert {thing[2:] for scene in scenes for thing in scene} == {(y, x) for y in range(4) for x in range(4)}
+    assert {thing[2:] for scene in scenes for thing in scene} == {(y, x) for y in range(3) for x in range(3)}
     assert all(len({thing[2:] for thing in scene}) == len(scene) for scene in scenes)
     words = {question.rsplit(" ", 1)[0] for scene in scenes for question, _ in questions(scene, "relation")}
     assert words == set(DIRECTIONS)
@@ -132,45 +126,41 @@ def test_all_things_and_words_come_up():
 
 
 def test_questions_with_two_answers_are_not_asked():
-    scene = (("plus", "red", 0, 0), ("plus", "blue", 1, 1), ("ring", "red", 3, 2))
+    scene = (("plus", "red", 0, 0), ("plus", "blue", 1, 1), ("box", "red", 2, 2))
     assert questions(scene, "shape") == [("blue?", "plus")]
-    assert questions(scene, "colour") == [("ring?", "red")]
-    assert questions(scene, "relation") == []                            # two pluses, and two things beside the ring
-    assert questions(scene[1:], "relation") == [("right of plus?", "ring"), ("below plus?", "ring"),
-                                                ("left of ring?", "plus"), ("above ring?", "plus")]
+    assert questions(scene, "colour") == [("box?", "red")]
+    assert questions(scene, "relation") == []                            # two pluses, and two things beside the box
+    assert questions(scene[1:], "relation") == [("right of plus?", "box"), ("below plus?", "box"),
+                                                ("left of box?", "plus"), ("above box?", "plus")]
     assert dict(questions(scene, "count")) == {"things?": "3", "reds?": "2", "blues?": "1", "pluses?": "2",
-                                               "rings?": "1"}
-    assert questions_of(scene, "before") == [("blue?", "plus"), ("ring?", "red")]
+                                               "boxes?": "1"}
 
 
 def test_no_answer_stands_in_the_text_before():
-    """No "ring? red" after "red? ring", and no question about a picture twice."""
+    """No "box? red" after "red? box", and no question about a picture twice."""
     for seed in range(60):
-        for family in (None, "relation", "before"):
-            told = {}
-            for number, (_, example, names) in enumerate(Pictures().page(np.random.default_rng(seed), "train", family)):
-                for (question, answer), name in zip(example.turns, names, strict=True):
-                    about = told.setdefault(number - (name == "before"), [])
-                    about.append({question.strip().rstrip("?").split()[-1], answer})
-            for pairs in told.values():
-                assert len({frozenset(pair) for pair in pairs}) == len(pairs)
+        for family in (None, *FAMILIES):
+            for _, example, _ in Pictures().page(np.random.default_rng(seed), "train", family):
+                pairs = [frozenset((question.strip().rstrip("?").split()[-1], answer))
+                         for question, answer in example.turns]
+                assert len(set(pairs)) == len(pairs)
 
 
 def test_no_answer_is_rare():
     """Guessing the commonest answer of a family pays little: at most .5 for numbers, .3 for words."""
-    for family, most in (("shape", 0.3), ("colour", 0.3), ("count", 0.5), ("relation", 0.3), ("before", 0.3)):
+    for family, most in (("shape", 0.3), ("colour", 0.3), ("count", 0.5), ("relation", 0.3)):
         given = [answer for seed in range(150) for _, example, names in
                  Pictures().page(np.random.default_rng(seed), "train", family)
                  for (_, answer), name in zip(example.turns, names, strict=True) if name == family]
         counts = [given.count(answer) for answer in set(given)]
-        assert len(counts) >= 4 and max(counts) / len(given) < most, family
+        assert len(counts) >= (3 if family == "count" else 4) and max(counts) / len(given) < most, family
 
 
 def test_shapes_are_told_apart():
     drawn = [SHAPES[name].tobytes() for name in SHAPES]
-    assert len(set(drawn)) == len(drawn) == 6
+    assert len(set(drawn)) == len(drawn) == 4
     assert all(pixels.shape == (GLYPH, GLYPH) for pixels in SHAPES.values())
-    assert SHAPES["ell"].sum(1).tolist() == [1, 1, 3] and SHAPES["ring"].sum() == 8
+    assert SHAPES["ell"].sum(1).tolist() == [1, 1, 3] and SHAPES["box"].sum() == 9
 
 
 def test_nothing_is_drawn_where_nothing_stands():
@@ -184,7 +174,7 @@ def test_prompt_and_docstring_of_the_module():
     tokens, marks = (next(line.split(name)[1].strip() for line in pictures_module.__doc__.split("\n") if name in line)
                      for name in ("    tokens ", "    marks "))
     assert len(marks) == len(tokens) and tokens.count("@") == 2 * MARKERS
-    assert "".join(char for char, mark in zip(tokens, marks, strict=True) if mark == "^") == "ring2plusring"
+    assert "".join(char for char, mark in zip(tokens, marks, strict=True) if mark == "^") == "box2plustee"
     assert [mark == "$" for mark in marks] == [char == "⏎" for char in tokens]
 
 
