@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -68,6 +69,21 @@ def _no_main():
         sys.modules["__main__"] = before
 
 
+def family(process):
+    """Numbers of a process and of all that it and they have started, itself first; as far as the system tells."""
+    found = [process]
+    try:
+        for member in found:
+            for thread in os.listdir(f"/proc/{member}/task"):
+                with open(f"/proc/{member}/task/{thread}/children", encoding="ascii") as file:
+                    found += map(int, file.read().split())
+    except OSError:                                                      # ended meanwhile, or no such list here
+        if psutil is not None:
+            with contextlib.suppress(psutil.Error):
+                found = [process, *(child.pid for child in psutil.Process(process).children(recursive=True))]
+    return found
+
+
 def room(where, task, *arguments, tries=3):
     """Open a room, again when its process did not start; `with room(...) as opened`. NotStarted after the last try."""
     for left in reversed(range(tries)):
@@ -91,6 +107,7 @@ class Room:
         with _lock, _no_main():
             self.process.start()
         other.close()
+        self.ended = False
         self.deadline, self.at_first, self.held = time.monotonic() + STARTING, None, ()
 
     def ready(self):
@@ -147,19 +164,18 @@ class Room:
 
     def end(self):
         """Stop the process and all that it has started."""
-        family = []
-        if psutil is not None:
-            with contextlib.suppress(psutil.Error):
-                family = psutil.Process(self.process.pid).children(recursive=True)
-        for member in family:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
+        if self.ended:
+            return
+        self.ended = True
+        for member in family(self.process.pid)[1:]:
+            with contextlib.suppress(OSError):
+                os.kill(member, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
         with _lock:
             self.process.kill()
             self.process.join(10)
         if hasattr(os, "killpg"):
             with contextlib.suppress(OSError):
-                os.killpg(self.process.pid, 9)
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def _send(self, thing):
         buffer = io.BytesIO()
@@ -199,12 +215,9 @@ class Room:
     def _used(self):
         """Bytes of memory and number of all processes in the room."""
         used = number = 0
-        if psutil is not None:
+        for member in family(self.process.pid) if psutil else ():
             with contextlib.suppress(psutil.Error):
-                process = psutil.Process(self.process.pid)
-                for member in (process, *process.children(recursive=True)):
-                    with contextlib.suppress(psutil.Error):
-                        used, number = used + member.memory_info().rss, number + 1
+                used, number = used + psutil.Process(member).memory_info().rss, number + 1
         return used, number
 
     def _why_it_ended(self):

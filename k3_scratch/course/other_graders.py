@@ -26,10 +26,11 @@ def for_nbgrader(master):
         key = cell.metadata.get("id")
         before = made.cells[i - 1].metadata.get("id") if i else None
         if key:
-            cell.metadata["nbgrader"] = _marks(f"answer-{key}", solution=True)
+            cell.metadata["nbgrader"] = _marks(f"answer_{question(key)}", solution=True)
         elif before:
             points = made.cells[i - 1].metadata["difficulty"]
-            cell.metadata["nbgrader"] = {**_marks(f"check-{before}", grade=True, locked=True), "points": points}
+            cell.metadata["nbgrader"] = {**_marks(f"check_{question(before)}", grade=True, locked=True),
+                                         "points": points}
     return made
 
 
@@ -59,7 +60,7 @@ def for_otter(master):
 
 
 def question(key):
-    """What otter-grader calls an exercise: "1.3" -> "q1_3"."""
+    """What the other programs call an exercise: "1.3" -> "q1_3"."""
     return "q" + key.replace(".", "_")
 
 

@@ -34,17 +34,20 @@ def test_the_marks_are_the_same(tmp_path, monkeypatch):
     assert "SOLUTION" not in texts and "np.outer" not in texts and "my_tokens = ..." in texts
     for name in DONE:
         (tmp_path / "submitted" / name / "one").mkdir(parents=True)
-        nbformat.write(filled(released, name, lambda cell: cell.metadata.get("nbgrader", {}).get("grade_id", "")
-                              .removeprefix("answer-")), tmp_path / "submitted" / name / "one" / "01_short.ipynb")
+        nbformat.write(filled(released, name, exercise), tmp_path / "submitted" / name / "one" / "01_short.ipynb")
     nbgrader(tmp_path, "autograde", "one")
     nbgrader(tmp_path, "generate_feedback", "one")
     assert all((tmp_path / "feedback" / name / "one" / "01_short.html").exists() for name in DONE)
     assert marks(tmp_path) == by_k3(tmp_path / "ours")
 
 
+def exercise(cell):
+    return cell.metadata.get("nbgrader", {}).get("grade_id", "").removeprefix("answer_q").replace("_", ".")
+
+
 def marks(folder):
     """{student: {exercise: mark}} out of nbgrader's book."""
     from nbgrader.api import Gradebook
     with Gradebook(f"sqlite:///{folder}/gradebook.db") as book:
-        return {name: {grade.name.removeprefix("check-"): int(grade.score) for grade in
+        return {name: {grade.name.removeprefix("check_q").replace("_", "."): int(grade.score) for grade in
                        book.find_submission_notebook("01_short", "one", name).grades} for name in DONE}
