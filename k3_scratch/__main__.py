@@ -16,13 +16,14 @@ from k3_scratch.commands import (
     notebooks,
     readme,
     sample,
+    site,
     teaching,
     train,
     verify,
 )
 
 COMMANDS = (train, sample, chat, count, export, verify, demo, figures, notebooks, grade, bench, experiment, readme,
-            teaching)
+            teaching, site)
 
 
 def main(arguments=None):

@@ -51,7 +51,7 @@ def stale(pair):
             given = nbformat.read(file, as_version=4)
         except Exception as error:                                       # nbformat raises many kinds
             return f"{_relative(file)} is not readable ({type(error).__name__})"
-        if [(c.cell_type, c.source) for c in given.cells] != [(c.cell_type, c.source) for c in wanted.cells]:
+        if list(map(_looks, given.cells)) != list(map(_looks, wanted.cells)):
             return f"{_relative(file)} has other cells than its master"
         if given.metadata.get("k3", {}).get("hash") != wanted.metadata.k3.hash:
             return f"{_relative(file)} was made from other sources"
@@ -121,6 +121,10 @@ def _pair(master, folder, written):
     return Pair(master, student(notebook, written), solution(notebook, written),
                 solution(notebook, written, keep_asserts=True),
                 folder / f"{master.stem}.ipynb", folder / "solutions" / f"{master.stem}.ipynb")
+
+
+def _looks(cell):
+    return cell.cell_type, cell.source, "slide" in cell.metadata.get("tags", ())
 
 
 def _count_again(cells):

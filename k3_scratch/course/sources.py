@@ -3,12 +3,14 @@
 import ast
 import functools
 import hashlib
+import re
 from pathlib import Path
 
 import k3_scratch
 from k3_scratch.course.chapters import ROOT
 
 PACKAGE = Path(k3_scratch.__file__).parent
+SLIDE = re.compile(rb'^(# %%.*) tags=\["slide"\]', re.MULTILINE)  # says what slides show; no output depends on it
 
 
 def digest(master, notebook):
@@ -20,7 +22,8 @@ def digest(master, notebook):
     data = [ROOT / name for name in notebook.metadata.k3.get("data", ())]
     for file in (master, *files_behind(master), *data):
         name = file.name if file == master else file.relative_to(ROOT).as_posix()
-        total.update(f"{name}\n".encode() + _content(file) + b"\0")
+        content = SLIDE.sub(rb"\1", _content(file)) if file == master else _content(file)
+        total.update(f"{name}\n".encode() + content + b"\0")
     return total.hexdigest()[:16]
 
 

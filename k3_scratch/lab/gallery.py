@@ -73,7 +73,7 @@ def _head(result):
 
 def _anchor(head):
     """The anchor that Markdown pages give a heading."""
-    kept = "".join(character for character in head.lower() if character.isalnum() or character in " -")
+    kept = "".join(character for character in head.lower() if character.isalnum() or character in " -_")
     return kept.replace(" ", "-")
 
 

@@ -41,7 +41,7 @@ def test_cells_are_short_and_plain(master):
             "a visible assert needs a comment that says what it shows"
         assert not re.search(r"\.seed\(|pyplot|(?<![\w.])open\(", cell.source), cell.source
     for cell in cells_of(master):
-        assert set(tags(cell)) <= {"remove", "solution-only", "student-only", "hint"}
+        assert set(tags(cell)) <= {"remove", "solution-only", "student-only", "hint", "slide"}
         assert set(cell.metadata) <= {"tags", "id", "minutes", "difficulty"}
 
 
