@@ -61,7 +61,7 @@ from k3_scratch.training.muon import make_optimizers
 # one thing is wrong. All four pass the tests that most people write:
 
 # %%
-models = lineup()                                                 # {letter: a whole package with its own model}
+models = lineup()                                                 # {letter: a package with its model}
 for letter, kit in models.items():
     print(letter, "right shapes, finite numbers, the loss falls:", shapes_only(kit))
 
@@ -88,7 +88,8 @@ def losses(kit, seed, updates):
 
 
 updates = steps(30)
-curves = {letter: np.array([losses(kit, seed, updates) for seed in range(3)]) for letter, kit in models.items()}
+curves = {letter: np.array([losses(kit, seed, updates) for seed in range(3)])
+          for letter, kit in models.items()}
 show(seed_curves(np.arange(1, updates + 1), curves, title="Four models, three seeds each", x_label="updates",
                  y_label="loss"),
      "Loss of four models over thirty updates; the lines of all four fall together", name="13_lineup")
@@ -200,7 +201,8 @@ x, w = normal(0, 1, 5), normal(1, 4, 5)
 for shift in (0.0, 0.7):
     bias = torch.zeros(4).double() + shift
     kept = healthy().layers.router.route(x, w, bias, 2)[1]
-    print(f"all biases {shift}:  K3", kept[0].numpy().round(4), "  leaking", leaking(x, w, bias, 2)[0].numpy().round(4))
+    leaked = leaking(x, w, bias, 2)
+    print(f"all biases {shift}:  K3", kept[0].numpy().round(4), "  leaking", leaked[0].numpy().round(4))
 
 # %% [markdown]
 # The first line is the start of a training: both agree to the last digit, so no test at the start values sees it. **Look
@@ -223,7 +225,8 @@ x, order = normal(2, 7, 24).numpy(), [3, 0, 5, 1, 4, 2, 6]
 for name in ("kda", "mla"):
     f = rows(layer(healthy(), name))
     moved = np.abs(f(x)[-1] - f(x[order])[-1]).max()
-    print(f"{name}: causal {is_causal(f, x)}; the earlier tokens in another order move the last output by {moved:.0e}")
+    print(f"{name}: causal {is_causal(f, x)}; "
+          f"the earlier tokens in another order move the last output by {moved:.0e}")
     assert is_causal(f, x) and (moved < 1e-12) == (name == "mla")  # only attention is blind to order
 
 # %% [markdown]
@@ -297,7 +300,7 @@ for slip in SLIPS:
     print(f"{slip:32s} strong {error[slip, 'strong']:.2f}   gentle {error[slip, 'gentle']:.2f}")
 one = inputs(0, -0.5)
 package, _ = kda_recurrent(*(z[:, None] for z in one))
-assert np.allclose(recurrence(*one), package[:, 0])               # without a slip it is the package's recurrence
+assert np.allclose(recurrence(*one), package[:, 0])               # without a slip it is the package's
 
 # %% tags=["remove"]
 assert error[SLIPS[0], "gentle"] < 0.05 < error[SLIPS[0], "strong"]
@@ -342,7 +345,7 @@ check("13.3", my_same_memory)
 
 # %%
 def apart(kit):
-    """Largest difference of a logit at each of nine tokens, the first five fed at once, the rest one by one."""
+    """Largest difference of a logit at nine tokens, the first five fed at once, the rest one by one."""
     model, ids = alive(kit), tokens(1, 1, 9)
     with torch.no_grad():
         cache = model.new_cache(1)
@@ -433,7 +436,7 @@ class Scaled(torch.autograd.Function):
         x, w = ctx.saved_tensors
         return d * w, (d * x).mean(0)
 
-
+# %%
 x, w = normal(3, 5, 3), normal(4, 3).numpy()
 
 
@@ -447,10 +450,11 @@ def by_hand(w):
     leaf = torch.from_numpy(w).requires_grad_()
     return torch.autograd.grad(Scaled.apply(x, leaf).square().sum(), leaf)[0].numpy()
 
-# %%
+
 slope = np.array([(f(w + h) - f(w - h)) / 2e-5 for h in 1e-5 * np.eye(3)])
 print("by hand:       ", by_hand(w).round(4), "\nby differences:", slope.round(4))
-print("right:", gradient_is_right(f, by_hand, w), "  times five:", gradient_is_right(f, lambda w: 5 * by_hand(w), w))
+print("right:", gradient_is_right(f, by_hand, w),
+      "  times five:", gradient_is_right(f, lambda w: 5 * by_hand(w), w))
 
 # %% tags=["remove"]
 assert not gradient_is_right(f, by_hand, w) and np.allclose(5 * by_hand(w), slope, rtol=1e-5)
@@ -491,12 +495,13 @@ check("13.5", my_gradient_is_right)
 
 # %%
 k3 = preset("kimi_k3")
-for name, config in {"K3": k3, "56 heads": k3.replace(num_heads=56), "no dense layer": k3.replace(first_k_dense=0),
+for name, config in {"K3": k3, "56 heads": k3.replace(num_heads=56),
+                     "no dense layer": k3.replace(first_k_dense=0),
                      "no latent space": k3.replace(moe_latent_size=None)}.items():
     print(f"{name:16s}{count_parameters(config).total:22,}")
 nano = K3(preset("nano"))
 biases = sum(moe.gate.e_score_correction_bias.numel() for moe in nano.moe_layers().values())
-built = sum(p.numel() for p in nano.parameters()) + biases        # the selection biases are no parameters of torch
+built = sum(p.numel() for p in nano.parameters()) + biases        # torch calls the biases buffers
 assert built == count_parameters(preset("nano")).total            # built = counted
 
 # %% tags=["remove"]
@@ -533,10 +538,10 @@ for fault in chosen:
 seen = np.array(seen)                                             # [faults, techniques]
 show(fault_matrix(seen, [fault.level for fault in chosen], [fault.part for fault in chosen],
                   [name.replace("_", " ") for name in names]),
-     "Planted faults against techniques: the column of shapes and loss is empty, every row has a mark elsewhere",
+     "Planted faults against techniques: the column of shapes and loss is empty, each row has a mark",
      name="13_matrix")
-print("seen by shapes and loss:", int(seen[:, 0].sum()), "  seen by something:", int(seen[:, 1:].any(1).sum()),
-      f"of {len(seen)}")
+print("seen by shapes and loss:", int(seen[:, 0].sum()),
+      "  seen by something:", int(seen[:, 1:].any(1).sum()), f"of {len(seen)}")
 
 # %% tags=["remove"]
 assert not seen[:, 0].any() and seen[:, 1:].any(1).all()
