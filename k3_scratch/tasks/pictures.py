@@ -21,7 +21,7 @@ from k3_scratch.tasks.splits import draw_in_split, need_split
 from k3_scratch.tasks.vocabulary import IMAGE, PAD, VOCAB_SIZE, encode
 
 FAMILIES = KINDS
-SHARES = {"shape": 5, "colour": 5, "count": 4, "relation": 6}    # of 20 questions, where possible
+SHARES = {"shape": 6, "colour": 4, "count": 2, "relation": 8}    # of 20 questions, where possible
 MARKERS = 9                                       # tokens of a picture: 12 x 12 pixels, 4 x 4 a token
 ROOM = len("right of plus? plus right of plus? plus\n")          # least text after a picture
 _TRIES = 32                                       # questions that are drawn for a picture at most
