@@ -90,6 +90,7 @@ def twisted(change):
 
 
 def first_row_off(o, S):
+    """The first output, one too large."""
     o[0] += 1
     return o, S
 

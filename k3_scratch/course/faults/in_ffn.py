@@ -18,7 +18,7 @@ _NORM = ("        if self.has_norm:\n"
     id="norm_after_w_down", level=2, part="moe", technique="invariance", file=MOE,
     what="the latent norm stands after W_down; it belongs on the sum of the experts, before W_up",
     changes=((_DOWN, _DOWN + "        if self.has_norm:\n            z = self.routed_expert_norm(z)\n"), (_NORM, "")))
-def norm_after_w_down(kit):
+def _norm_after_w_down(kit):
     return layer(kit, "moe")(normal(1, 2, 5, 24))
 
 
@@ -33,7 +33,7 @@ def norm_after_w_down(kit):
               "            self.observe(experts, scores, mask)\n"
               "            self.balance()\n"
               "            experts, weights, scores = self.gate(x)\n"),))
-def balanced_before_it_is_routed(kit):
+def _balanced_before_it_is_routed(kit):
     part = layer(kit, "moe").train()
     part(normal(1, 2, 5, 24))
     return part.gate.e_score_correction_bias
@@ -47,7 +47,7 @@ def balanced_before_it_is_routed(kit):
               "        self.observed[PART.get()] = scores, counts if earlier is None else counts + earlier[1]\n"),
              ("    A forward pass overwrites what was observed of the same part before, so one that is repeated by "
               "recomputation counts\n    once; the parts", "    The parts")))
-def counts_add_up(kit):
+def _counts_add_up(kit):
     part = layer(kit, "moe").train()
     for _ in range(2):
         part(normal(1, 2, 5, 24))
@@ -64,7 +64,7 @@ def counts_add_up(kit):
               "    scores = scores + bias\n"
               "    chosen, experts = scores.topk(k, -1)\n"),
              ('    """Choose by score + bias, mix by score alone.\n', '    """Choose by score and bias.\n')))
-def bias_inside_the_weights(kit):
+def _bias_inside_the_weights(kit):
     experts, weights, _ = kit.layers.router.route(normal(1, 5, 7), normal(2, 6, 7), 0.1 * normal(3, 6), 2)
     return experts, weights / weights.sum(-1, keepdim=True)
 
@@ -74,7 +74,7 @@ def bias_inside_the_weights(kit):
     what="mixing weights are not divided by their sum; the norm on the sum of the experts hides it almost",
     changes=(("    weights = chosen / (chosen.sum(-1, keepdim=True) + 1e-20)\n", "    weights = chosen\n"),
              ("weights [..., k] that sum to `scale`, scores", "weights [..., k], scores")))
-def not_renormalised(kit):
+def _not_renormalised(kit):
     route = kit.layers.router.route
     return route(normal(1, 5, 7), normal(2, 6, 7), torch.zeros(6, dtype=torch.float64), 2, 2.5)[1]
 
@@ -85,7 +85,7 @@ def not_renormalised(kit):
     changes=(("    wide = raised(x)\n"
               "    scores = torch.sigmoid(F.linear(wide, w_router.to(wide.dtype)))\n",
               "    scores = torch.sigmoid(raised(F.linear(x, w_router.to(x.dtype))))\n"),))
-def router_rounds(kit):
+def _router_rounds(kit):
     x, w = normal(1, 5, 64).bfloat16(), (0.1 * normal(2, 6, 64)).bfloat16()
     return kit.layers.router.route(x, w, torch.zeros(6), 2)[2]
 
@@ -95,7 +95,7 @@ def router_rounds(kit):
     what="visits are sorted by expert and their weights are not: with several tokens, experts get others' weights",
     changes=(("    out = out * weights.flatten()[order].unsqueeze(-1).to(z.dtype)\n",
               "    out = out * weights.flatten().unsqueeze(-1).to(z.dtype)\n"),))
-def weights_of_other_visits(kit):
+def _weights_of_other_visits(kit):
     experts = torch.tensor([[2, 0], [1, 2], [0, 1], [3, 1], [2, 3]])
     mixing = torch.softmax(normal(6, 5, 2), -1)
     return kit.layers.experts.expert_mixture(normal(1, 5, 7), experts, mixing, normal(2, 4, 3, 7), normal(3, 4, 3, 7),
@@ -107,7 +107,7 @@ def weights_of_other_visits(kit):
     what="with several tokens, w1 and w3 change places: the gate branch of an expert becomes its up branch",
     changes=(("act(product(visits, w1, ends), product(visits, w3, ends))",
               "act(product(visits, w3, ends), product(visits, w1, ends))"),))
-def branches_swapped(kit):
+def _branches_swapped(kit):
     experts = torch.tensor([[2], [1], [0], [3], [2]])
     return kit.layers.experts.expert_mixture(
         normal(1, 5, 7), experts, torch.ones(5, 1, dtype=torch.float64), normal(2, 4, 3, 7), normal(3, 4, 3, 7),
@@ -119,7 +119,7 @@ def branches_swapped(kit):
     what="the bounds of the two branches are swapped: 25 on the gate and 4 on the up branch",
     changes=(("situ_glu(gate, up, config.situ_beta, config.situ_linear_beta)",
               "situ_glu(gate, up, config.situ_linear_beta, config.situ_beta)"),))
-def bounds_swapped(kit):
+def _bounds_swapped(kit):
     gate, up = 5 * normal(1, 9), 30 * normal(2, 9)
     return kit.layers.situ.activation(small(kit))(gate, up) / kit.layers.situ.situ_glu(gate, up, 4.0, 25.0)
 
@@ -136,7 +136,7 @@ def bounds_swapped(kit):
               'by hand\n\n    d gate = linear_beta u (s (1 - t^2) + beta t s (1 - s))          '
               'd up = beta t s (1 - u^2)\n    """',
               '"""beta t s linear_beta u with t, s and u as below, and its gradients by hand."""')))
-def sigmoid_of_the_capped_gate(kit):
+def _sigmoid_of_the_capped_gate(kit):
     return kit.layers.situ.situ_glu(5 * normal(1, 9), 30 * normal(2, 9), 4.0, 25.0)
 
 
@@ -147,7 +147,7 @@ _TWICE = torch.tensor([[0.94, 0.55, 0.07, 0.35], [0.60, 0.42, 0.51, 0.02]] * 2) 
     id="balance_with_the_wrong_sign", level=3, part="balancing", technique="limits", file=BALANCING,
     what="the new selection bias has the wrong sign: the crowded experts are made more attractive",
     changes=(("    new = -margin.topk(rank, dim=0).values[-1]\n", "    new = margin.topk(rank, dim=0).values[-1]\n"),))
-def balance_with_the_wrong_sign(kit):
+def _balance_with_the_wrong_sign(kit):
     return kit.layers.quantile_balancing.quantile_bias(_TWICE, torch.zeros(4), 1)
 
 
@@ -157,6 +157,6 @@ def balance_with_the_wrong_sign(kit):
     changes=(("    rank = min(m * k // n + 1, m)                                        # the (floor(q) + 1)-th "
               "largest margin\n",
               "    rank = max(m * k // n, 1)                                            # the last place there is\n"),))
-def one_rank_off(kit):
+def _one_rank_off(kit):
     new = kit.layers.quantile_balancing.quantile_bias(normal(1, 8, 4).sigmoid(), torch.zeros(4, dtype=torch.float64), 1)
     return new * new[0].sign()

@@ -16,7 +16,7 @@ _UNFLATTEN = "        return z.unflatten(-1, (self.config.num_heads, self.config
     what="all channels of a head forget alike: the logits of the decay are averaged over the channels",
     changes=((_UNFLATTEN, "        z = z.unflatten(-1, (self.config.num_heads, self.config.kda_key_dim))\n"
                           "        return z.mean(-1, keepdim=True).expand_as(z)\n"),))
-def one_scalar_decay(kit):
+def _one_scalar_decay(kit):
     part = layer(kit, "kda")
     with torch.no_grad():
         part.A_log.zero_()                                               # where the bias is added does not matter then
@@ -27,7 +27,7 @@ def one_scalar_decay(kit):
     id="no_unit_keys", level=2, part="kda", technique="limits", file=ATTENTION,
     what="keys keep their length: the L2 norm is on the queries alone",
     changes=(("l2_norm(k.unflatten(-1, (H, K)), eps)", "k.unflatten(-1, (H, K))"),))
-def no_unit_keys(kit):
+def _no_unit_keys(kit):
     return layer(kit, "kda").queries_keys_values(normal(1, 2, 5, 24))[1]
 
 
@@ -36,7 +36,7 @@ def no_unit_keys(kit):
     what="the output gate acts before the head norm, which takes most of it away again",
     changes=(("self.o_norm(o.to(x.dtype)) * torch.sigmoid(self.output_gate(x)).view_as(o)",
               "self.o_norm(o.to(x.dtype) * torch.sigmoid(self.output_gate(x)).view_as(o))"),))
-def gate_before_the_head_norm(kit):
+def _gate_before_the_head_norm(kit):
     part = layer(kit, "kda", rms_norm_eps=1e-30)                         # one token: o is v times a number, whatever
     return part(normal(1, 3, 1, 24))                                     # keys and decays are; the norm takes it away
 
@@ -54,7 +54,7 @@ def gate_before_the_head_norm(kit):
              ("return softplus_decay(z, self.A_log)", "return softplus_decay(z, one)"),
              ("return bounded_decay(z, self.A_log, self.config.gate_lower_bound)",
               "return bounded_decay(z, one, self.config.gate_lower_bound)")))
-def dt_bias_after_the_rate(kit):
+def _dt_bias_after_the_rate(kit):
     part = layer(kit, "kda")
     with torch.no_grad():                                                # all channels of a head alike
         part.dt_bias.copy_(part.dt_bias[:2].repeat_interleave(8))
@@ -66,7 +66,7 @@ def dt_bias_after_the_rate(kit):
     id="pads_in_the_convolution", level=3, part="masks", technique="padded", file=ATTENTION,
     what="pads enter the short convolution: the first tokens of a padded row see them",
     changes=(("        if mask is not None:\n            projected = projected * mask.unsqueeze(-1)\n", ""),))
-def pads_in_the_convolution(kit):
+def _pads_in_the_convolution(kit):
     mask = torch.tensor([[False, False, True, True, True], [True] * 5])
     return layer(kit, "kda").queries_keys_values(normal(1, 2, 5, 24), mask=mask)[2][mask]
 
@@ -80,7 +80,7 @@ def pads_in_the_convolution(kit):
               "    return o, state + (beta.unsqueeze(-1) * k).unsqueeze(-1) * error.unsqueeze(-2)\n"),
              ('    """One token: decay, then erase and write, then read.\n', '    """One token.\n'),
              ("and nowhere else; the read comes after the write. Inputs", "and nowhere else. Inputs")))
-def read_before_the_write(kit):
+def _read_before_the_write(kit):
     q, k, v, g, beta, state = kda_inputs(T=1)
     return kit.layers.kda.kda_step(state, *(x[:, 0] for x in (q, k, v, 0 * g, beta)))[0]
 
@@ -96,7 +96,7 @@ def read_before_the_write(kit):
               "[B, H, V]\n"
               "    state = g.exp().unsqueeze(-1) * state                                # decay            "
               "[B, H, K, V]\n"),))
-def error_from_the_undecayed_state(kit):
+def _error_from_the_undecayed_state(kit):
     q, k, v, g, beta, state = kda_inputs(T=1)
     return kit.layers.kda.kda_step(state, *(x[:, 0] for x in (q, k, v, g, beta)))[1]
 
@@ -106,7 +106,7 @@ def error_from_the_undecayed_state(kit):
     what="what earlier chunks have written is never erased: only inside a chunk is the error taken",
     changes=(("            torch.baddbmm(U_n, W_n, now, alpha=-1, out=out)\n", "            out.copy_(U_n)\n"),
              ('    """V~_n = U_n - W_n S_n;  S_{n+1}', '    """V~_n;  S_{n+1}')))
-def no_erase_across_chunks(kit):
+def _no_erase_across_chunks(kit):
     return kit.layers.kda_chunk.kda_chunk(*kda_inputs("gentle"), chunk=8)
 
 
@@ -116,7 +116,7 @@ def no_erase_across_chunks(kit):
     changes=(("        d_L = (d_right @ solved.mT).tril_(-1).neg_()\n",
               "        d_L = (d_right @ solved.mT).tril_(-1)\n"),
              ("d_R = (I + L)^-T d_X and d_L = -d_R X^T below the diagonal.", "d_R = (I + L)^-T d_X.")))
-def gradient_of_the_solve(kit):
+def _gradient_of_the_solve(kit):
     k = kda_inputs("repeated", T=9)[1].clone().requires_grad_()
     q, _, v, g, beta, state = kda_inputs("repeated", T=9)
     return torch.autograd.grad(kit.layers.kda_chunk.kda_chunk(q, k, v, g, beta, state)[0].square().sum(), k)[0]
@@ -128,7 +128,7 @@ def gradient_of_the_solve(kit):
     changes=(("LARGEST_EXPONENT = 80.0   # e^80 is still far from float32's largest number, about e^88",
               "LARGEST_EXPONENT = 700.0  # e^700 is still far from the largest number, about e^709"),
              ("keeps both factors below e^80. ", "keeps both factors in range.   ")))
-def split_out_of_range(kit):
+def _split_out_of_range(kit):
     q, k, v, g, beta, state = (x.float() for x in kda_inputs())
     return kit.layers.kda_chunk.kda_chunk(q, k, v, 0 * g - 20.0, beta, state, chunk=32)
 
@@ -138,7 +138,7 @@ def split_out_of_range(kit):
     what="keys of a document that ends inside a chunk get into the state of the next chunk",
     changes=(("        q_in, k_in, k_end = q_in * entering, k_in * entering, k_end * leaving\n",
               "        q_in, k_in = q_in * entering, k_in * entering\n"),))
-def document_leaves_its_keys(kit):
+def _document_leaves_its_keys(kit):
     q, k, v, g, beta, _ = kda_inputs("gentle", T=21)
     documents = torch.tensor([[0] * 5 + [1] * 16, [0] * 21])
     return kit.layers.kda_chunk.kda_chunk(q, k, v, g, beta, chunk=8, documents=documents)
@@ -152,7 +152,7 @@ def document_leaves_its_keys(kit):
              ("(seen * weight.mT).sum(1, keepdim=True)", "(seen * weight.flip(1).mT).sum(1, keepdim=True)"),
              ('"""y_t = sum over `back` of weight[:, -1 - back] * x_{t - back}, and',
               '"""y_t = sum over `back` of a tap times x_{t - back}, and')))
-def taps_reversed(kit):
+def _taps_reversed(kit):
     return kit.layers.short_convolution.short_convolution(normal(0, 2, 6, 3), normal(1, 3, 4))[0]
 
 
@@ -161,5 +161,5 @@ def taps_reversed(kit):
     what="while decoding, the convolution's tail drops the newest input in place of the oldest",
     changes=(("(seen * weight.mT).sum(1, keepdim=True), seen[:, 1:]",
               "(seen * weight.mT).sum(1, keepdim=True), seen[:, :-1]"),))
-def tail_loses_the_newest(kit):
+def _tail_loses_the_newest(kit):
     return kit.layers.short_convolution.short_convolution(normal(0, 2, 1, 3), normal(1, 3, 4), normal(2, 2, 3, 3))[1]

@@ -30,7 +30,7 @@ _IMPORTS = "from .mla import mla_absorbed, mla_naive\nfrom .rms_norm import RMSN
                                    "        start = 0 if cache is None else cache.length\n"
                                    "        shared_key = _places(shared_key, start)\n"
                                    "        q = torch.cat([q[..., :n], _places(q[..., n:], start)], -1)\n")))
-def rope_on_the_slice(kit):
+def _rope_on_the_slice(kit):
     return layer(kit, "mla", latent_norm_eps=1e-5)(normal(1, 2, 7, 24))
 
 
@@ -40,7 +40,7 @@ def rope_on_the_slice(kit):
     changes=(("        if documents is not None:\n"
               "            together = documents.unsqueeze(-1) == documents.unsqueeze(1)\n"
               "            seen = together if seen is None else seen & together\n", ""),))
-def documents_see_each_other(kit):
+def _documents_see_each_other(kit):
     part, x, documents = layer(kit, "mla"), normal(1, 2, 6, 24), torch.tensor([[0, 0, 1, 1, 1, 2]] * 2)
     return part(x, documents=documents)[:, 2] - part(x[:, 2:3])[:, 0]    # the first of its document sees itself alone
 
@@ -50,7 +50,7 @@ def documents_see_each_other(kit):
     what="a copy of an MLA cache shares its rows: two conversations write into one memory",
     changes=(("other.rows, other.real = self.rows.clone(), self.real.clone()",
               "other.rows, other.real = self.rows, self.real"),))
-def copies_share_their_rows(kit):
+def _copies_share_their_rows(kit):
     cache = kit.layers.mla_attention.MLACache(small(kit), 1, torch.float64, "cpu")
     cache.append(normal(0, 1, 3, 16), None)
     other = cache.clone()
@@ -67,7 +67,7 @@ def copies_share_their_rows(kit):
               "            self.real[:, :self.length] = True\n"
               "        else:\n"
               "            self.real[:, start:self.length] = mask\n"),))
-def pads_come_back(kit):
+def _pads_come_back(kit):
     cache = kit.layers.mla_attention.MLACache(small(kit), 1, torch.float64, "cpu")
     cache.append(normal(0, 1, 3, 16), torch.tensor([[False, False, True]]))
     return cache.append(normal(1, 1, 1, 16), None)[2]
@@ -78,7 +78,7 @@ def pads_come_back(kit):
     what="the norm of the latent takes the eps of the model's norms, 1e-5, in place of its own, 1e-6",
     changes=(("self.kv_a_layernorm = RMSNorm(config.kv_lora_rank, config.latent_norm_eps)",
               "self.kv_a_layernorm = RMSNorm(config.kv_lora_rank, config.rms_norm_eps)"),))
-def eps_of_another_norm(kit):
+def _eps_of_another_norm(kit):
     return layer(kit, "mla", latent_norm_eps=0.3).latents(normal(1, 2, 5, 24))[0]
 
 
@@ -92,7 +92,7 @@ def eps_of_another_norm(kit):
              (" @ latent.mT + wide[..., n:].flatten(1, 2) @ shared_key.mT  # [B, T *",
               " @ latent.mT                          # [B, T *"),
              ("scores.unflatten(1, (T, H)) * q.shape[-1] ** -0.5", "scores.unflatten(1, (T, H)) * n ** -0.5")))
-def slice_dropped(kit):
+def _slice_dropped(kit):
     arguments = normal(0, 2, 5, 3, 6), normal(1, 2, 5, 7), normal(2, 2, 5, 2), normal(3, 3, 4 + 3, 7)
     return kit.layers.mla.mla_naive(*arguments)
 
@@ -104,6 +104,6 @@ def slice_dropped(kit):
               ".unsqueeze(-1)\n",
               "    positions, queries = torch.arange(S, device=device), torch.arange(T, device=device)"
               ".unsqueeze(-1)\n"),))
-def cache_hidden_from_a_piece(kit):
+def _cache_hidden_from_a_piece(kit):
     q = torch.zeros(1, 2, 3, 6, dtype=torch.float64)
     return kit.layers.mla.mla_absorbed(q, normal(1, 1, 5, 7), normal(2, 1, 5, 2), normal(3, 3, 4 + 3, 7))

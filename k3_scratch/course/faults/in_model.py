@@ -26,7 +26,7 @@ def silence(model):
               "            h = bank.read(self.output_attn_res, Source(h, self.config.rms_norm_eps))\n", ""),
              ('"""What the head reads: the last mix over depth, normed; arguments as `forward`.            ',
               '"""What the head reads, normed; arguments as `forward`.                                      ')))
-def no_mix_at_the_output(kit):
+def _no_mix_at_the_output(kit):
     return silence(alive(kit, rms_norm_eps=1e-30)).hidden(tokens(0, 2, 5))
 
 
@@ -35,7 +35,7 @@ def no_mix_at_the_output(kit):
     what="the FFN reads what its layer's attention had read, and not what the attention has added",
     changes=(("        m = bank.read(self.mlp_res, Source(h, self.eps))                 # the FFN sees its own layer's "
               "attention\n", "        m = a\n"),))
-def ffn_blind_to_its_attention(kit):
+def _ffn_blind_to_its_attention(kit):
     block = alive(kit).layers[1]
     source = kit.layers.attention_residuals.Source(normal(1, 2, 5, 24), 1e-5)
     return block(kit.layers.attention_residuals.Bank([source]), normal(2, 2, 5, 24))[1]
@@ -46,7 +46,7 @@ def ffn_blind_to_its_attention(kit):
     what="blocks end one layer early: the number of the next layer is asked, so the embedding is no source of its own",
     changes=(("self.block_size is not None and number % self.block_size == 0",
               "self.block_size is not None and (number + 1) % self.block_size == 0"),))
-def blocks_end_early(kit):
+def _blocks_end_early(kit):
     return seals(kit, 13, 3)
 
 
@@ -67,7 +67,7 @@ def seals(kit, layers, size):
     id="a_new_block_keeps_the_sum", level=3, part="residuals", technique="limits", file=FILE,
     what="a new block starts with the old running sum: the sources become sums of all that came before",
     changes=(("            bank, h = bank.grown(here), y\n", "            bank, h = bank.grown(here), h + y\n"),))
-def a_new_block_keeps_the_sum(kit):
+def _a_new_block_keeps_the_sum(kit):
     block = silence(alive(kit, attn_res_block_size=1)).layers[1]         # blocks of one layer end at every layer
     source = kit.layers.attention_residuals.Source(normal(1, 2, 5, 24), 1e-5)
     return block(kit.layers.attention_residuals.Bank([source]), normal(2, 2, 5, 24))[1]
@@ -81,7 +81,7 @@ def a_new_block_keeps_the_sum(kit):
               "            changed = documents[:, 1:] != documents[:, :-1]\n"
               "            first = documents.new_zeros(documents.shape)[:, :1]\n"
               "            documents = torch.cat([first, changed.cumsum(1)], 1)\n", ""),))
-def a_number_comes_back(kit):
+def _a_number_comes_back(kit):
     model, ids = alive(kit), tokens(0, 1, 14)
     again, new = (torch.tensor([[0] * 4 + [1] * 5 + [number] * 5]) for number in (0, 2))
     return model(ids, documents=again) - model(ids, documents=new)
@@ -93,7 +93,7 @@ def a_number_comes_back(kit):
     changes=(("            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)\n",
               "            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)\n"
               "            self.lm_head.weight = self.embed_tokens.weight\n"),))
-def tied_head(kit):
+def _tied_head(kit):
     return sum(parameter.numel() for parameter in kit.model.K3(small(kit)).parameters())
 
 
@@ -104,7 +104,7 @@ def tied_head(kit):
     changes=(("    return torch.stack(scores).softmax(0)\n",
               "    scores = torch.stack(scores)                                         # [N, ..., T]\n"
               "    return scores.mean(-1, keepdim=True).expand_as(scores).softmax(0)\n"),))
-def keys_averaged_over_tokens(kit):
+def _keys_averaged_over_tokens(kit):
     return kit.layers.attention_residuals.depth_mix(normal(1, 3, 2, 5, 7), normal(2, 7), normal(3, 7))
 
 
@@ -113,7 +113,7 @@ def keys_averaged_over_tokens(kit):
     what="while decoding, scores over depth are divided by the root of the width; K3 divides nowhere",
     changes=(("        directions = raised(directions).to(bank.dtype)\n",
               "        directions = raised(directions).to(bank.dtype) * bank.shape[-1] ** -0.5\n"),))
-def depth_scores_shrink_while_decoding(kit):
+def _depth_scores_shrink_while_decoding(kit):
     depth, phases = kit.layers.attention_residuals, kit.layers.two_phase
     mix = depth.DepthMix(small(kit)).double()
     with torch.no_grad():
@@ -134,7 +134,7 @@ def depth_scores_shrink_while_decoding(kit):
              ('"""x / sqrt(mean(x^2) + eps) * weight over the last axis.                       [',
               '"""x / rms(x) * weight over the last axis, eps inside the root.                 ['),
              ("g = weight d: (g - y mean(g y)) / rms.", "g = weight d.")))
-def norm_of_the_sum(kit):
+def _norm_of_the_sum(kit):
     return kit.layers.rms_norm.rms_norm(normal(1, 5, 7), normal(2, 7), 1e-5)
 
 
@@ -142,7 +142,7 @@ def norm_of_the_sum(kit):
     id="gradient_of_the_norm_weight", level=5, part="norms", technique="gradients", file=NORM,
     what="the gradient of a norm's weight is averaged over the tokens: every token must add to it",
     changes=(("(d * y).reshape(-1, y.shape[-1]).sum(0), None", "(d * y).reshape(-1, y.shape[-1]).mean(0), None"),))
-def gradient_of_the_norm_weight(kit):
+def _gradient_of_the_norm_weight(kit):
     def gradient(rows):
         weight = normal(2, 7).requires_grad_()
         y = kit.layers.rms_norm.rms_norm(normal(1, 1, 7).expand(rows, 7), weight, 1e-5)
@@ -156,7 +156,7 @@ def gradient_of_the_norm_weight(kit):
     changes=(("every_fourth = set(range(3, self.num_layers, 4)) | {self.num_layers - 1}",
               "every_fourth = set(range(3, self.num_layers, 4))"),
              ("MLA layers; None: every fourth and the last", "MLA layers; None: after three KDA layers")))
-def last_layer_is_a_memory(kit):
+def _last_layer_is_a_memory(kit):
     return len(kit.config.preset("kimi_k3").mla_layers), len(kit.config.preset("kimi_linear_48b").mla_layers)
 
 
@@ -165,7 +165,7 @@ def last_layer_is_a_memory(kit):
     what="restore hands out the snapshot itself: what is fed afterwards goes into it, and the second return is wrong",
     changes=(("self.__dict__.update(snapshot.clone().__dict__)", "self.__dict__.update(snapshot.__dict__)"),
              ('"""Return to `snapshot`, which stays good for the next time."""', '"""Return to `snapshot`."""')))
-def snapshot_good_for_once(kit):
+def _snapshot_good_for_once(kit):
     cache = kit.cache.K3Cache(small(kit), 1, torch.float64, "cpu")
     snapshot = cache.snapshot()
     cache.restore(snapshot)
@@ -179,7 +179,7 @@ def snapshot_good_for_once(kit):
     changes=(("mask=None if mask.all() else mask, **pictures", "**pictures"),
              ("        pictures = {} if images is None else {\"images\": images}\n",
               "        pictures = {} if images is None else {\"images\": images, \"mask\": mask}\n")))
-def prompts_without_their_mask(kit):
+def _prompts_without_their_mask(kit):
     class Model:
         """Writes how many real tokens it was shown."""
 
@@ -204,7 +204,7 @@ def prompts_without_their_mask(kit):
     id="warm_up_from_zero", level=2, part="training", technique="limits", file="training/schedule.py",
     what="the warm-up begins at a rate of zero: the first batch teaches nothing, and the peak is never reached",
     changes=(("        return peak * (step + 1) / rise\n", "        return peak * step / rise\n"),))
-def warm_up_from_zero(kit):
+def _warm_up_from_zero(kit):
     return [kit.training.schedule.learning_rate(step, 50, 3e-3, 0.1) for step in range(5)]
 
 
@@ -216,7 +216,7 @@ def warm_up_from_zero(kit):
               "adamw = torch.optim.AdamW([*decayed, *plain], lr=lr, betas=(0.9, 0.95), weight_decay=weight_decay, "
               "fused=True)\n"),
              ("    AdamW decays matrices only; betas", "    Betas of AdamW")))
-def vectors_decay_too(kit):
+def _vectors_decay_too(kit):
     model = alive(kit, num_layers=1)
     vectors = still_step(kit, model)
     return torch.cat([change.flatten() for name, change in vectors.items() if "norm" in name])
@@ -238,7 +238,7 @@ def still_step(kit, model):
     what="Muon makes all heads of the keys one matrix; per head each is orthogonalised on its own",
     changes=(('                 "k_proj": config.kda_key_dim, "v_proj": config.kda_value_dim}\n',
               '                 "v_proj": config.kda_value_dim}\n'),))
-def heads_are_turned_together(kit):
+def _heads_are_turned_together(kit):
     return key_update(kit, 1.0)
 
 

@@ -121,6 +121,7 @@ def _model(kit, **changes):
 
 
 def logits_and_gradients(kit):
+    """Packed documents, and the gradient of every parameter."""
     model, ids = _model(kit), tokens(1, 2, 39)
     loss = model(ids, documents=torch.tensor([[0] * 20 + [1] * 19] * 2)).square().mean() + model(ids[:, :5]).sum()
     parameters = [p for name, p in sorted(model.named_parameters()) if "layers.0.self_attention_res" not in name]
@@ -129,6 +130,7 @@ def logits_and_gradients(kit):
 
 @torch.no_grad()
 def pieces_with_pads(kit):
+    """Padded rows with a cache and without, a copy that was reset, and drawn continuations."""
     model, ids = _model(kit, attn_res_block_size=2), tokens(1, 2, 9)
     mask = torch.arange(9)[None] >= torch.tensor([[3], [0]])
     cache = model.new_cache(2)
@@ -140,6 +142,7 @@ def pieces_with_pads(kit):
 
 
 def two_updates(kit):
+    """All weights, biases and counts after two updates with recomputation."""
     model, ids = _model(kit).train(), tokens(1, 2, 12)
     model.recompute = True
     optimizers = kit.training.muon.make_optimizers(model, 0.02)
