@@ -22,7 +22,7 @@ def test_the_tables_are_those_of_the_results():
 
 def test_a_table_is_written_from_its_result(tmp_path, capsys):
     """Another number in the result is another number in README; a missing mark is an error that names it."""
-    for file in ("mini_seeds.json", "oracles.json", "bench.json"):
+    for file in ("mini_seeds.json", "vision_seeds.json", "oracles.json", "bench.json"):
         shutil.copy(ROOT / "figures/results" / file, tmp_path / file)
     runs = json.loads((tmp_path / "mini_seeds.json").read_text(encoding="utf-8"))
     runs[1]["accuracy"]["copy"], runs[1]["mean_accuracy"] = 0.1234, 0.811

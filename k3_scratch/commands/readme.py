@@ -72,6 +72,20 @@ def seeds(runs):
         "|---|" + "---|" * (len(runs) + 2), *rows]
 
 
+def vision(runs):
+    """Whole answers about held-out pictures, a column a seed, and the means of the controls."""
+    families, controls = list(runs[0]["exact_match"]), list(runs[0]["controls"])
+    lines = ["| question | " + " | ".join(f"seed {run['seed']}" for run in runs) + " | "
+             + " | ".join(name.replace("_", " ") for name in controls) + " |",
+             "|---|" + "---|" * len([*runs, *controls])]
+    for family in families:
+        means = [np.mean([run["controls"][name][family] for run in runs]) for name in controls]
+        right = [run["exact_match"][family] for run in runs]
+        lines.append(f"| {family} | " + " | ".join(f"{value:.3f}" for value in (*right, *means)) + " |")
+    minutes = "; ".join(f"{run['train_seconds'] / 60:.1f}" for run in runs)
+    return [f"{runs[0]['steps']:,} updates took {minutes} minutes.", "", *lines]
+
+
 def oracles(result):
     """What outside programs made of the same weights: a line per program and quantity."""
     groups = {}
@@ -124,5 +138,6 @@ def course(*notebooks):
 
 
 # mark in README -> (folder, files, their JSON -> lines)
-SECTIONS = {"seeds": ("results", "mini_seeds.json", seeds), "oracles": ("results", "oracles.json", oracles),
-            "bench": ("results", "bench.json", bench), "course": ("notebooks", "[0-9][0-9]_*.ipynb", course)}
+SECTIONS = {"seeds": ("results", "mini_seeds.json", seeds), "vision": ("results", "vision_seeds.json", vision),
+            "oracles": ("results", "oracles.json", oracles), "bench": ("results", "bench.json", bench),
+            "course": ("notebooks", "[0-9][0-9]_*.ipynb", course)}

@@ -13,7 +13,7 @@ def add_to(subparsers):
     slides.add_argument("names", nargs="*", metavar="NAME", help="two digits or a file name (default: all)")
     slides.add_argument("--out", default="build/slides", metavar="FOLDER", help="(default %(default)s)")
     slides.add_argument("--notebooks", default="notebooks", metavar="FOLDER", help="(default %(default)s)")
-    slides.set_defaults(run=run_slides)
+    slides.set_defaults(run=_run_slides)
 
 
 def run(arguments):
@@ -26,7 +26,7 @@ def run(arguments):
           f"{written['bytes'] / 1e6:.1f} MB")
 
 
-def run_slides(arguments):
+def _run_slides(arguments):
     out = Path(arguments.out)
     decks = _modules()[1].write_decks(out, arguments.names, arguments.notebooks)
     if not decks:

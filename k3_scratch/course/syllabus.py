@@ -123,10 +123,9 @@ def timeline(session, version, chapters, before=()):
         raise PlanError(f"{session['title']}: {left} minutes are left for {len(sections)} sections and a closing round")
     taught = iter(shares([section.words for section in sections], units))
     rows = [(version["opening"], "opening: " + _opening(before, [part["chapter"] for part in parts]))]
-    for step in steps:
-        rows.append((STEP * next(taught), f"{source.get(id(step), '')}§{step.number} {step.title}")
-                    if isinstance(step, Section)
-                    else (step.minutes, f"**exercise {step.id}** {step.title} {DOTS[step.difficulty]}"))
+    rows += [(STEP * next(taught), f"{source.get(id(step), '')}§{step.number} {step.title}")
+             if isinstance(step, Section)
+             else (step.minutes, f"**exercise {step.id}** {step.title} {DOTS[step.difficulty]}") for step in steps]
     rows.append((version["minutes"] - sum(minutes for minutes, _ in rows), "closing round: what is still open; home"
                  if version.get("home") else "closing round: what is still open"))
     return rows

@@ -6,10 +6,10 @@ playwright, in an environment of its own.
     make site && python -m pip install playwright
     python tests/browser/check_site.py build/site --chromium /usr/bin/chromium
 
-Every page of FOLDER is opened from its file, 1280 pixels wide by day and 400 wide by night. It ends with status 1 and a
-line for each fault: a request that leaves the machine, an error on the console, a picture that is broken or has no text,
-a formula of no size or left as LaTeX, something wider than the page, an arrow key that does not turn the page; in slides
-also a slide that does not fit.
+Every page of FOLDER is opened from its file, 1280 pixels wide by day and 400 wide by night. It ends with status 1 and
+a line for each fault: a request that leaves the machine, an error on the console, a picture that is broken or has no
+text, a formula of no size or left as LaTeX, something wider than the page, an arrow key that does not turn the page; in
+slides also a slide that does not fit.
 """
 
 import argparse
@@ -41,7 +41,7 @@ FITS = """() => { const s = document.querySelector("section.now .inside");
 
 
 def check(page, file, width, faults, shots):
-    """Open one page and note what is wrong with it.                                            -> number of its formulas"""
+    """Open one page and note what is wrong with it.                                       -> number of its formulas"""
     def fault(*words):
         faults.append(f"{file.name} at {width}: {' '.join(map(str, words))}")
     page.goto(file.as_uri())
