@@ -374,9 +374,9 @@ show(picture_answers(np.array(pictures), asked),
      name="10_questions")
 
 # %% [markdown]
-# Under each picture its part of the row, exactly as it is trained on. What can be answered without the picture? For
-# each question the commonest answer in the training data is a quarter of the truth for shapes, colours and relations, and
-# about half for counts (counted below as *text only*).
+# Under each picture its part of the row, exactly as it is trained on. What can be answered without the picture? Always
+# giving the commonest answer to a question is right for a quarter of the shapes and colours, a third of the relations and
+# a little more than half of the counts (counted below as *text only*).
 #
 # ## 5 · Training both from scratch
 #
