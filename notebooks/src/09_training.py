@@ -440,12 +440,9 @@ for factor in factors:
         update = by_heads(louder, rows, whole)
         scale = 0.2 * max(d.shape if whole else (rows, d.shape[1])) ** 0.5
         quiet[way].append(scale * np.sqrt(np.mean(update[1:] ** 2, axis=(1, 2))))  # [3 heads]
-show(draw.seed_curves(factors, {way: np.array(parts).T for way, parts in quiet.items()}, log=True,
-                      title="One head's gradient grows: what is left of the others' step?", limits=(0, 0.25),
-                      x_label="first head's momentum, times", y_label="size of an entry / learning rate",
-                      ticks=factors[::2]),
-     "The step of three quiet heads stays at .18 per head; as a whole it falls to .13 at 100, .02 at 1000",
-     name="09_loud_head")
+print("first head's momentum, times   size of a quiet head's step: whole   per head")
+for factor, whole, alone in zip(factors, quiet["whole"], quiet["per head"], strict=True):
+    print(f"{factor:27,.0f} {whole.mean():33.3f} {alone.mean():10.3f}")
 
 # %% tags=["remove"]
 left = [float(one.mean()) for one in quiet["whole"]]
@@ -453,7 +450,7 @@ assert abs(left[2] - 0.167) < 0.004 and abs(left[4] - 0.128) < 0.005 and abs(lef
 assert np.ptp([one.mean() for one in quiet["per head"]]) < 1e-9
 
 # %% [markdown]
-# The dashed line is flat: per head a step depends on the head's own gradient and on nothing else. As a whole the
+# The last column stays the same: per head a step depends on the head's own gradient and on nothing else. As a whole the
 # others keep .167 of .175 at a factor of ten, .13 at a hundred and a tenth at a thousand (measured here): they sink
 # below what five steps of Newton and Schulz can lift.
 #
@@ -845,8 +842,9 @@ if full_run():
 # from the batch before, so some noise of single batches remains.
 
 # %%
-show(draw.magnitudes(moments[0].sublayers, {f"update {moment}": moments[moment].sizes for moment in MOMENTS}),
-     "Root mean square of what each sublayer reads, at four moments", name="09_sizes")
+print("update  " + "".join(f"{name:>9s}" for name in moments[0].sublayers))
+for moment in MOMENTS:
+    print(f"{moment:6d}  " + "".join(f"{size:9.3f}" for size in moments[moment].sizes))
 
 # %% tags=["remove"]
 if full_run():
@@ -855,9 +853,9 @@ if full_run():
     assert np.abs(moments[TOTAL].sizes / moments[MOMENTS[-2]].sizes - 1).max() < 0.2
 
 # %% [markdown]
-# Look at the distance between the last two lines. Sizes begin at .02 to .04, where the initialisation puts them, grow
+# Compare the last two rows. Sizes (root mean square of what a sublayer reads) begin at .02 to .04, where the initialisation puts them, grow
 # to .07 to .32 and have come to rest by update 200: from then on they change by less than a fifth (measured here). A
-# line that keeps growing is an early warning. The teeth (small before an attention part, large before a MoE) come
+# column that keeps growing is an early warning. The teeth (small before an attention part, large before a MoE) come
 # from the maps above: what is taken mostly from the embedding is as small as the embedding.
 #
 # (That the MLA layer of the *published* miniature is idle, which no picture of this section shows, was found by

@@ -2,7 +2,7 @@
 # jupyter:
 #   k3:
 #     title: Native vision
-#     minutes: {read: 45, exercises: 45, run: about four minutes}
+#     minutes: {read: 45, exercises: 35, run: about four minutes}
 #     needs:
 #       - "RMSNorm, softmax attention and einsum as in [chapter 00](00_the_map.ipynb)"
 #       - "turned positions (RoPE) as in [chapter 07](07_nope.ipynb)"
@@ -47,19 +47,9 @@ from k3_scratch.course import check, progress, results, show
 from k3_scratch.course.steps import steps
 from k3_scratch.generate import generate
 from k3_scratch.layers.patches import patches as patches_torch
-from k3_scratch.plots.control_bars import control_bars
-from k3_scratch.plots.picture_answers import picture_answers
-from k3_scratch.plots.picture_looks import picture_looks
-from k3_scratch.plots.picture_sequence import picture_sequence
-from k3_scratch.plots.vision_curves import vision_curves
+from k3_scratch.plots import vision_pictures as paint
 from k3_scratch.pretrained import pretrained
 from k3_scratch.reference import vision as reference
-from k3_scratch.reference.gelu import gelu
-from k3_scratch.reference.patches import patches
-from k3_scratch.reference.pixel_shuffle import pixel_shuffle
-from k3_scratch.reference.rms_norm import rms_norm
-from k3_scratch.reference.rope_2d import rope_2d
-from k3_scratch.reference.softmax import softmax
 from k3_scratch.tasks.glyphs import draw
 from k3_scratch.tasks.pictures import MARKERS, Pictures, prompt
 from k3_scratch.tasks.scenes import KINDS
@@ -82,7 +72,7 @@ image = draw([scene], np.random.default_rng(0))[0]                # uint8 [Y, X,
 config = preset("vision")
 eye = config.vision                                               # sizes of the picture encoder
 print("a picture:", image.shape, image.dtype, "  a pixel:", image[1, 5])
-show(picture_sequence(image, eye.patch_size, eye.merge, "red? "),
+show(paint.picture_sequence(image, eye.patch_size, eye.merge, "red? "),
      "A picture of 12 by 12 pixels cut into 36 patches and nine tokens, which stand before a question",
      name="10_sequence")
 
@@ -120,7 +110,7 @@ check("10.1", my_patches)
 
 # %%
 pixels = image[None] / 127.5 - 1                                  # [P, Y, X, C], from -1 to 1; P = 1 picture
-cut = patches(pixels, eye.patch_size)                             # [P, y, x, 12]
+cut = reference.patches(pixels, eye.patch_size)                             # [P, y, x, 12]
 assert np.array_equal(cut, patches_torch(torch.tensor(pixels), eye.patch_size).numpy())  # reference = layer
 print("patches:", cut.shape, "  a patch of nothing but ground:", cut[0, 2, 3].round(2))
 
@@ -146,18 +136,18 @@ def attend(x, qkv, output, positions):
     """Every patch reads every patch.   x [P, y, x, h], qkv [3, H, K, h], output [h, H K] -> [P, y, x, h]"""
     q, k, v = np.einsum("pyxh,snkh->spyxnk", x, qkv)              # [P, y, x, H, K] each
     if positions:
-        q, k = rope_2d(q), rope_2d(k)
+        q, k = reference.rope_2d(q), reference.rope_2d(k)
     P, y, width, H, K = q.shape
     q, k, v = (part.reshape(P, y * width, H, K) for part in (q, k, v))
-    weight = softmax(np.einsum("pqnk,psnk->pnqs", q, k) * K ** -0.5)  # over all patches s of the picture
+    weight = reference.softmax(np.einsum("pqnk,psnk->pnqs", q, k) * K ** -0.5)  # over all patches s
     return np.einsum("pnqs,psnk->pqnk", weight, v).reshape(P, y, width, H * K) @ output.T
 
 
 def encoder_layer(x, w, name, positions):
     """w: name -> array.   [P, y, x, h] -> [P, y, x, h]"""
-    normed = rms_norm(x, w[name + "attention_norm.weight"])
+    normed = reference.rms_norm(x, w[name + "attention_norm.weight"])
     x = x + attend(normed, w[name + "attention.qkv"], w[name + "attention.output.weight"], positions)
-    hidden = gelu(rms_norm(x, w[name + "mlp_norm.weight"]) @ w[name + "up.weight"].T)
+    hidden = reference.gelu(reference.rms_norm(x, w[name + "mlp_norm.weight"]) @ w[name + "up.weight"].T)
     return x + hidden @ w[name + "down.weight"].T
 
 
@@ -173,7 +163,7 @@ print({name: value.shape for name, value in w.items() if "layers.0" in name or "
 # %%
 def without_positions(image):
     """All encoder outputs, the patches' places forgotten.   -> [patches, h], sorted"""
-    x = patches(image[None] / 127.5 - 1, eye.patch_size) @ w["patch_embedding.weight"].T
+    x = reference.patches(image[None] / 127.5 - 1, eye.patch_size) @ w["patch_embedding.weight"].T
     for i in range(eye.num_layers):
         x = encoder_layer(x, w, f"layers.{i}.", positions=False)
     rows = x.reshape(-1, x.shape[-1])
@@ -229,8 +219,8 @@ check("10.2", my_turn)
 # %%
 q, k = np.random.default_rng(1).normal(size=(2, 16))
 grid = np.broadcast_to(k, (1, 6, 6, 1, 16))                       # the same key in every place
-turned_k = rope_2d(grid)[0, :, :, 0]                              # [6, 6, 16]
-turned_q = rope_2d(np.broadcast_to(q, (1, 6, 6, 1, 16)))[0, :, :, 0]
+turned_k = reference.rope_2d(grid)[0, :, :, 0]                              # [6, 6, 16]
+turned_q = reference.rope_2d(np.broadcast_to(q, (1, 6, 6, 1, 16)))[0, :, :, 0]
 products = np.einsum("yxk,YXk->yxYX", turned_q, turned_k)         # every query place, every key place
 for dy, dx in ((0, 1), (2, -1)):
     same = [products[y, x, y + dy, x + dx] for y in range(4) for x in range(1, 5)]
@@ -270,14 +260,14 @@ check("10.3", my_shuffle)
 # %%
 def encode_pictures(images, w):
     """Pictures to vectors for the sequence.   [P, Y, X, C] of 0 to 255 -> [P, N, D]"""
-    x = patches(images / 127.5 - 1, eye.patch_size) @ w["patch_embedding.weight"].T  # [P, y, x, h]
+    x = reference.patches(images / 127.5 - 1, eye.patch_size) @ w["patch_embedding.weight"].T  # [P, y, x, h]
     x = x + w["position_table"][:x.shape[1], :x.shape[2]]
     for i in range(eye.num_layers):
         x = encoder_layer(x, w, f"layers.{i}.", positions=True)
-    x = pixel_shuffle(rms_norm(x, w["norm.weight"]), eye.merge)   # [P, y/2, x/2, 4h]
+    x = reference.pixel_shuffle(reference.rms_norm(x, w["norm.weight"]), eye.merge)   # [P, y/2, x/2, 4h]
     x = x.reshape(len(x), -1, x.shape[-1])                        # [P, N, 4h], row by row
-    x = gelu(x @ w["projector_in.weight"].T) @ w["projector_out.weight"].T
-    return rms_norm(x, w["projector_norm.weight"])
+    x = reference.gelu(x @ w["projector_in.weight"].T) @ w["projector_out.weight"].T
+    return reference.rms_norm(x, w["projector_norm.weight"])
 
 
 some = draw([scene, scene[1:], scene[:1]], np.random.default_rng(5))  # three pictures
@@ -369,7 +359,7 @@ data = Pictures()
 pages = [data.page(np.random.default_rng(seed), "train") for seed in range(4)]
 pictures = [draw([part[0]], np.random.default_rng(seed))[0] for seed, (part, _) in enumerate(pages)]
 asked = [[(question.strip(), answer, answer) for question, answer in part[1].turns] for part, _ in pages]
-show(picture_answers(np.array(pictures), asked),
+show(paint.picture_answers(np.array(pictures), asked),
      "Four pictures of two or three coloured shapes, under each the questions asked about it in training",
      name="10_questions")
 
@@ -402,7 +392,8 @@ print("whole answers right:", {kind: round(value, 2) for kind, value in short["e
 long = results("vision_curves")
 by_seed = np.array([[run["accuracy"][kind] for kind in KINDS] for run in long["runs"]])  # [seeds, kinds, n]
 here = np.array([[entry["validation_accuracy"][kind] for kind in KINDS] for entry in checks])
-show(vision_curves(KINDS, long["steps"], by_seed.swapaxes(1, 2), [entry["step"] for entry in checks], here),
+show(paint.vision_curves(KINDS, long["steps"], by_seed.swapaxes(1, 2), [entry["step"] for entry in checks],
+                         here),
      "Right characters of answers against updates for four kinds of questions: a short run over three long",
      name="10_training")
 
@@ -435,7 +426,7 @@ pictures = draw([scene_there for scene_there, *_ in held_out], np.random.default
 told = [[(question.strip(), ask(image[None], "@" + question.strip() + " "), answer)
          for question, answer in example.turns]
         for image, (_, example, _) in zip(pictures, held_out, strict=True)]
-show(picture_answers(pictures, told),
+show(paint.picture_answers(pictures, told),
      "Eight pictures that were never trained on, the questions about them and the answers of the model",
      name="10_answers")
 
@@ -489,7 +480,8 @@ runs = results("vision_seeds")
 scores = {"pictures": [[run["exact_match"][kind] for kind in KINDS] for run in runs]}
 for control in ("blanked", "swapped", "text_only"):
     scores[control.replace("_", " ")] = [[run["controls"][control][kind] for kind in KINDS] for run in runs]
-show(control_bars(list(KINDS), scores, goals={"shape": 0.95, "colour": 0.95, "count": 0.9, "relation": 0.9},
+GOALS = {"shape": 0.95, "colour": 0.95, "count": 0.9, "relation": 0.9}
+show(paint.control_bars(list(KINDS), scores, goals=GOALS,
                   title="Whole answers about held-out pictures, three seeds"),
      "Answers right with pictures, with blanked and swapped pictures and from the text alone, for four kinds",
      name="10_controls")
@@ -549,7 +541,8 @@ cases = [("red?", "box", (1, 0)), ("tee?", "blue", (2, 2)), ("left of plus?", "b
          ("below box?", "tee", (2, 2))]
 image = asked_about[0]
 maps = np.array([covered(image, question, answer) for question, answer, _ in cases])
-show(picture_looks(np.array([image] * 4), maps, [f"{question} {answer}" for question, answer, _ in cases],
+show(paint.picture_looks(np.array([image] * 4), maps,
+                         [f"{question} {answer}" for question, answer, _ in cases],
                    [place for *_, place in cases], label="nats lost when the square is covered"),
      "Four questions about one picture; under each, how much every square is worth to the answer",
      name="10_covered")
@@ -603,7 +596,8 @@ for question, answer, _ in cases:
     tokens = torch.tensor([prompt("@" + question + " ")])
     looked, shares = picture_attention(seeing, tokens, torch.tensor(asked_about), [tokens.shape[1] - 1])
     heads[f"{question} {answer}"] = (looked["layer 3"][0, :, 0].mean(0), shares["layer 3"][0].mean())
-show(picture_looks(np.array([image] * 4), np.array([weights for weights, _ in heads.values()]), list(heads),
+show(paint.picture_looks(np.array([image] * 4), np.array([weights for weights, _ in heads.values()]),
+                         list(heads),
                    [place for *_, place in cases], label="attention of layer 3, mean of its heads"),
      "Four questions about one picture; under each, the attention of layer 3 to every square",
      name="10_attention")
