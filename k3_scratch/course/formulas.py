@@ -34,6 +34,9 @@ def mathml(latex, display=False):
     '<math display="inline" alttext="k_t"><mrow><msub><mi>k</mi><mi>t</mi></msub></mrow></math>'
     """
     text = " ".join(latex.split())
+    braces = re.sub(r"\\[{}]", "", text)
+    if braces.count("{") != braces.count("}"):
+        raise FormulaError(f"this formula has an open brace: {text}")
     try:
         root = convert_to_element(BARE_LETTER.sub(r"\\\1{\2}", text), display="block" if display else "inline")
     except Exception as error:                                           # the library raises many kinds

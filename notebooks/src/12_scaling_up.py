@@ -714,7 +714,8 @@ show(cache_lines(contexts, {"KDA states": [size.kda_state for size in kept],
      name="12_million")
 text = kept[-1]
 print(f"2^20 tokens: states {text.kda_state / 2 ** 20:.0f} MiB, latents {text.mla / 2 ** 30:.0f} GiB, "
-      f"sources {contexts[-1] * sources / 2 ** 30:.0f} GiB, training {contexts[-1] * saved / 2 ** 30:.0f} GiB")
+      f"sources {contexts[-1] * sources / 2 ** 30:.0f} GiB, "
+      f"training {contexts[-1] * saved / 2 ** 30:.0f} GiB")
 
 # %% tags=["remove"]
 assert banked == 8 and sources == 129_024 and saved == 1_447_936

@@ -21,7 +21,7 @@ from k3_scratch.course.grade import COLUMNS, HOLDS, Limits, grade, page, student
 from k3_scratch.course.grade_read import foreign, is_given, paper
 from k3_scratch.course.grade_wire import decode, encode
 
-SHORT = Limits(seconds=2, memory=300_000_000, output=2_000_000)
+SHORT = Limits(seconds=5, memory=300_000_000, output=2_000_000)
 POINTS = {"1.1": 1, "1.2": 1, "1.3": 1, "1.4": 1, "1.5": 2, "1.6": 3}
 # What some would do to this machine where the system does not keep them from it: then they are left out.
 NEEDS = {"network": "network", "spies": "other students", "kills": "processes", "destroys": "files"}
@@ -69,8 +69,8 @@ def test_each_has_the_right_result(class_, name):
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("mistaken", "Nothing is erased: you add beta k v^T"), ("loop", "did not end within 2 seconds"),
-    ("sleeper", "did not end within 2 seconds"), ("memory", "more than 300 MB of memory"),
+    ("mistaken", "Nothing is erased: you add beta k v^T"), ("loop", "did not end within 5 seconds"),
+    ("sleeper", "did not end within 5 seconds"), ("memory", "more than 300 MB of memory"),
     ("os_exit", "ended the process"), ("prints_much", "printed more than 2 MB"), ("syntax", "no Python, line 2"),
     ("fork_bomb", "more than 32 processes"), ("in_place", "changes its argument state in place"),
     ("exit_in_cell", "stopped, in its line `sys.exit()`, with SystemExit"), ("named", "uses delta_step of the package"),
@@ -109,7 +109,7 @@ def test_again_runs_nothing_and_changes_nothing(class_):
 
 KILLED = """import sys
 from k3_scratch.course.grade import Limits, grade
-grade(sys.argv[1], sys.argv[2], limits=Limits(2, 300_000_000, 2_000_000))
+grade(sys.argv[1], sys.argv[2], limits=Limits(5, 300_000_000, 2_000_000))
 """
 
 
