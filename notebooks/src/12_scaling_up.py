@@ -770,8 +770,8 @@ STEPS = {
     "vocabulary": {"vocab_size": 163_840},
     "depth": {"num_layers": 93, "attn_res_block_size": 12},
     "width": {"hidden_size": 7168, "intermediate_size": 33_792},
-    "heads": {"num_heads": 96, "kda_key_dim": 128, "kda_value_dim": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
-              "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "heads": {"num_heads": 96, "kda_key_dim": 128, "kda_value_dim": 128, "q_lora_rank": 1536,
+              "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
     "size of an expert": {"moe_latent_size": 3584, "moe_intermediate_size": 3072, "num_shared_experts": 2},
     "number of experts": {"num_experts": 896, "num_experts_per_token": 16},
 }
