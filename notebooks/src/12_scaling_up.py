@@ -834,14 +834,16 @@ for row in rows:
     if "miniature" in row["covers"]:
         print(f"{row['covers']:52s} {row['quantity']:46s} {row['value']:8.1e}")
 worst = max(row["value"] for row in rows if row["quantity"] == "largest difference of a logit")
-print(f"\nllama.cpp {rows[0]['version']}: {len(rows)} measurements, largest difference of a logit {worst:.1e}")
+print(f"\nllama.cpp {rows[0]['version']}: {len(rows)} measurements,",
+      f"largest difference of a logit {worst:.1e}")
 
 # %% tags=["remove"]
 differ, = [row["value"] for row in rows if "greedy tokens that differ" in row["quantity"]]
 assert differ == 0 and worst < 1e-3
 values, = [row["value"] for row in rows if row["quantity"] == "stored values that differ"]
 assert values == 0
-assert llama_cpp(model) in ([theirs for _, _, theirs in side_by_side(model)], None)  # None: not installed here
+stored = [theirs for _, _, theirs in side_by_side(model)]
+assert llama_cpp(model) in (stored, None)                         # None: not installed here
 
 # %% [markdown]
 # Twenty prompts, 64 tokens each, and not one token differs (measured by the tests): that is the sense in which this
