@@ -14,7 +14,7 @@
 #       - "work with this course: exercises, checks, hints, progress"
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 00 · The map
 #
 # *Kimi K3 has 2,779,484,476,000 numbers. When it reads one word, it multiplies with 104,189,612,640 of them.*
@@ -53,17 +53,17 @@ from k3_scratch.pretrained import pretrained
 from k3_scratch.reference.softmax import softmax
 from k3_scratch.tasks.vocabulary import NEWLINE, decode, encode
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · One picture
 #
 # Here is a complete K3, the small one of this course. It is drawn from its **configuration** alone, the list of its
 # sizes.
 
-# %%
+# %% tags=["slide"]
 show(architecture(preset("mini"), "The miniature K3 of this course, complete"),
      "The miniature K3: left a stack of four layers read upwards, right the inside of KDA, MLA and LatentMoE")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Read the left side upwards. A text is cut into **tokens** (in the miniature a token is one byte, that is one plain
 # letter, digit or sign). Each token becomes a **vector**, a list of 64 numbers. Four **layers** change this vector,
 # each in two steps, called **sublayers**: a coloured box that looks at *other tokens* (KDA or MLA), then one that
@@ -74,11 +74,11 @@ show(architecture(preset("mini"), "The miniature K3 of this course, complete"),
 #
 # Now the same function draws the real one, from the sizes that were published:
 
-# %%
+# %% tags=["slide"]
 show(architecture(preset("kimi_k3"), "Kimi K3, the real one: 2.78 trillion parameters"),
      "The real K3: the same parts, 93 layers in eight blocks, width 7,168, 896 experts in a MoE")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the boxes and not at the numbers: there is no box in the large picture that the small one lacks, but for
 # the encoder of pictures at the bottom. What changes is how often things occur and how wide they are (a number such
 # as *× 3* stands for three equal ones).
@@ -102,7 +102,7 @@ show(architecture(preset("kimi_k3"), "Kimi K3, the real one: 2.78 trillion param
 # The other chapters put the parts to work: [training](09_training.ipynb), [serving](11_serving.ipynb), [the way up to
 # 2.8 T](12_scaling_up.ipynb), and [a K3 with planted faults](13_bug_hunt.ipynb) that you are to find.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · A first taste
 #
 # The miniature has been trained for some minutes on six kinds of small puzzles. Its numbers come with the course,
@@ -234,7 +234,7 @@ for config, sizes in ((small, (4, 16, 16, 64, 32, 32, 16, 64)),
 assert round(count_parameters(small).total / 1e3) == 498
 assert [-(-config.num_layers // config.attn_res_block_size) + 1 for config in (small, large)] == [3, 9]
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · einsum: products with named axes
 #
 # A matrix product is a rule about axes: $y_{te} = \sum_d x_{td}\, w_{de}$. The axis $d$ occurs in both factors, and
@@ -250,14 +250,14 @@ assert [-(-config.num_layers // config.attn_res_block_size) + 1 for config in (s
 # 2. **the same letter is the same axis**: there the factors meet, number by number, so the sizes must agree;
 # 3. letters behind the arrow remain, in the order in which they stand there; **all others are summed over**.
 
-# %%
+# %% tags=["slide"]
 show(einsum_axes({"matrix product": "td,de->te", "scores: each query with each key": "tk,sk->ts",
                   "outer product: a key writes a value": "k,v->kv",
                   "scores of all heads of a batch": "bthk,bshk->bhts"}),
      "Four products as boxes with one tag an axis: equal letters are joined, summed ones end in a sigma",
      name="00_einsum")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Follow the lines: a letter whose lines run down into the result stays an axis, one whose lines end in Σ is gone.
 # In the last card $b$ and $h$ occur in both factors *and* in the result: there nothing is summed, each text and
 # each head keeps to itself.
@@ -307,7 +307,7 @@ def my_head_scores(q, k):
 # %%
 check("0.1", my_head_scores)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · Causal attention from nothing
 #
 # How does a token learn something of the others? In nearly all language models by **attention**. Each token makes
@@ -327,7 +327,7 @@ check("0.1", my_head_scores)
 # $s \le t$: a token sees itself and those before it, never a later one. Else the model would be shown the very tokens
 # that it is to predict. In arrays this is three steps. Here for four tokens, with $K = V = 2$ (toy):
 
-# %%
+# %% tags=["slide"]
 q = np.array([[1.0, 0.0], [0.0, 2.0], [2.0, 1.0], [1.0, 2.0]])    # [T, K]
 k = np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 1.0], [1.0, 2.0]])    # [T, K]
 v = np.array([[2.0, 0.0], [0.0, 1.0], [-1.0, 3.0], [4.0, 1.0]])   # [T, V]
@@ -344,7 +344,7 @@ show(causal_steps(scores, weights, v, o, names=["Di", "has", "rye", "now"]),
 assert np.allclose(weights[1, :2], [0.8, 0.2], atol=0.005) and np.allclose(o[1], [1.61, 0.2], atol=0.005)
 assert np.allclose(o[0], v[0])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look along the second row: *has* sees *Di* and itself, with the shares .80 and .20, so its output is .80 times the
 # value (2, 0) plus .20 times (0, 1), which is (1.61, .20). The hatched part is the future. The first token sees
 # only itself.
@@ -384,7 +384,7 @@ assert abs(columns.sum(axis=1)[0] - 0.11) < 0.05
 # large scores is nearly all on one token, and where it is, moving a score a little moves nothing: nothing can be
 # learnt. How bad is it? Random queries and 64 random keys; what is the largest of the 64 shares? Ten seeds.
 
-# %%
+# %% tags=["slide"]
 def largest_share(K, scale, seed, queries=200, keys=64):
     """Mean of the largest weight, over queries.   -> a number"""
     rng = np.random.default_rng(seed)
@@ -407,7 +407,7 @@ assert abs(without.mean(axis=0)[at] - 0.853) < 0.02, without.mean(axis=0)
 assert np.abs(scaled.mean(axis=0) - 0.105).max() < 0.008
 assert np.ptp(scaled[:, at]) < 0.05 and np.ptp(without[:, at]) < 0.12
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Without the scale a head as wide as K3's puts .85 of its weight on a single one of 64 random tokens; with it about
 # .11, at every width (measured here, mean of ten seeds; the thin lines are single seeds and hardly differ).
 
@@ -463,7 +463,7 @@ print("NumPy, torch and the package give the same outputs", o.shape)
 # head. K3 pays it in 24 of its 93 layers, with a cache made small ([chapter
 # 04](04_multi_head_latent_attention.ipynb)); the other 69 do without ([chapter 01](01_delta_rule_rnn.ipynb)).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · One token's way
 #
 # Now let a token walk through the model. PyTorch can call a function each time a part has finished (a *hook*); with
@@ -515,7 +515,7 @@ assert [step[2] for step in steps if step[1] == "mix"] == [1, 2, 2, 2, 2, 3, 3, 
 # Inside a part a token's vector does become wider and narrower. Here is what happens to *one* token of the real K3
 # in a layer with KDA and MoE, on its way to the head:
 
-# %%
+# %% tags=["slide"]
 WAY = [("embedding: one row of a table", 1, 7168, "plain", "[D]"),
        ("mix over depth, norm", 1, 7168, "mix", "[D]"),
        ("KDA: q, k, v, decay, gate", 5, 12288, "KDA", "5 × [H, K], and β [H]"),
@@ -537,14 +537,14 @@ assert large.hidden_size == WAY[0][2] and large.num_heads * large.kda_key_dim ==
 assert (large.num_experts, large.moe_latent_size, large.moe_intermediate_size) == (896, 3584, 3072)
 assert (WAY[8][1], WAY[-1][2]) == (large.num_experts_per_token, large.vocab_size)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the two long bars: the work is done inside KDA, where 96 heads have 128 channels each, and inside the 16
 # chosen experts; between the parts a token is always one vector of 7,168 numbers. With $T$ tokens in $B$ texts all
 # shapes get `B, T` in front. Beside its vectors, a KDA layer has a state of $[B, H, K, V]$, here 96 matrices of
 # 128 × 128. An MLA layer (chapter 04) makes queries `[B, T, H, 192]`, keeps `[B, T, 512]` and `[B, T, 64]` for
 # later tokens, and has weights `[B, H, T, T]`.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · All parameters, counted by hand
 #
 # A **parameter** is a number that training has set. Nearly all of them sit in matrices: a matrix that turns $a$
@@ -716,7 +716,7 @@ assert wrong_expert == 2 * expert
 # which is half as wide, so it has half of the parameters. That is what LatentMoE is for: the same memory and the
 # same work buy twice as many experts ([chapter 05](05_stable_latent_moe.ipynb) shows what it costs).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · What one token uses
 #
 # A token is sent to 16 of the 896 experts of a MoE; the other 880 rest. The parameters that one token is multiplied
@@ -745,7 +745,7 @@ my_active = TOTAL - EMBEDDING - resting
 # %%
 check("0.5", my_active)
 
-# %%
+# %% tags=["slide"]
 PARTS = {"routed experts, 16 of 896": (92 * 16 * expert, "MoE"), "KDA, 69 layers": (69 * kda, "KDA"),
          "shared experts": (92 * shared, "MoE"), "MLA, 24 layers": (24 * mla, "MLA"),
          "down and up in the MoE": (92 * latent, "MoE"), "head": (head, "plain"),
@@ -762,7 +762,7 @@ show(parameter_square(PARTS, total, active, ("routed experts", 92 * E * expert))
 assert round(100 * active / total, 1) == 3.7 and round(100 * 92 * E * expert / total) == 98
 assert round(100 * 92 * 16 * expert / active) == 47
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the two squares, which are drawn to scale: 98 % of K3 are routed experts, and 3.7 % of K3 are used for one
 # token (derived). Within the small square things look different: the chosen experts are less than half of the work,
 # KDA more than a quarter.
@@ -777,7 +777,7 @@ print(f"{active + embedding:,}")
 # %% tags=["remove"]
 assert round((active + embedding) / 1e9, 1) == 105.4
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · Where the bytes go
 #
 # A parameter is stored in a number of bits:
@@ -841,7 +841,7 @@ assert round(parts["routed experts, 4.25 bits"] / sum(parts.values()), 2) == 0.9
 # %% tags=["remove"]
 assert round(2 * count.total_with_vision / sum(parts.values()), 1) == 3.6
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 11 · The smaller relative: Kimi Linear 48B
 #
 # Kimi Linear (October 2025) is where KDA was first published. It has the same stack with fewer new parts, and the
@@ -868,7 +868,7 @@ assert round(100 * active2 / total2, 1) == 6.3
 # 49,122,681,728 parameters, the number that its own file states (report), and 3.1 billion of them active (derived):
 # 6.3 %, where K3 has 3.7 %. The larger model is the *sparser* one.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 12 · In the real K3
 #
 # | | miniature (toy) | Kimi Linear 48B (report) | Kimi K3 (report) |
@@ -965,7 +965,7 @@ assert large.mla_layers[-2:] == (91, 92)
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. K3 is 93 layers: 69 with a memory of fixed size (KDA), 24 that look back at every token (MLA), each followed by a

@@ -18,7 +18,7 @@
 #            figures/results/lab_other_tasks.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 01 · The delta-rule RNN
 #
 # *Di has rye, Mo has ice. Su takes the ice. Who has the ice?*
@@ -49,7 +49,7 @@ from k3_scratch.reference.linear_attention import linear_attention_parallel, lin
 from k3_scratch.reference.unit_keys import l2_norm
 from k3_scratch.tasks.rewrite import Rewrite
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The smallest picture
 #
 # A pair has a **key** $k$ (a vector of $K$ numbers: *who*) and a **value** $v$ (a vector of $V$ numbers: *what*). The
@@ -82,20 +82,20 @@ def film(write):
     return np.array(states), np.array(recalled)
 
 
-# %%
+# %% tags=["slide"]
 states, recalled = film(add)
 titles = ["first key", "second key", "first key again"]
 show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
      "Three writes into a 3 x 2 matrix; after the third its first row holds 2, 5, the sum of old and new",
      name="01_film_adding")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the last column: the new value is (0, 4), but the first row now holds (2, 5), **the sum of old and new**.
 #
 # Reading with the first key gives (2, 5): neither the old value nor the new one. That is the problem of this chapter.
 # First, though, where does this matrix come from?
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Attention without its softmax is a matrix
 #
 # Causal attention gives token $t$ a mixture of the values up to $t$. With the scale $K^{-1/2}$ on the query,
@@ -173,7 +173,7 @@ def my_additive(q, k, v):
 # %%
 check("1.2", my_additive)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · An experiment that breaks it
 #
 # Twelve random keys of unit length, $K = V = 32$ (toy). In each round every key is written once, with a new value
@@ -208,7 +208,7 @@ assert abs(adding.mean(axis=0)[7] - 0.12) < 0.01
 # After one round everything is found; after two rounds .49, after eight .12 (measured here). This is no
 # accident: after $n$ rounds a key returns the sum of its $n$ values, and nothing in it says which came last.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · The fix: one step of gradient descent on recall
 #
 # What do we want of the memory after it has seen the pair $(k, v)$? That reading with $k$ returns $v$. How wrong it
@@ -259,7 +259,7 @@ check("1.3", my_delta_step)
 # %% [markdown]
 # The same three writes as in section 1, now with the delta rule and $\beta = 1$:
 
-# %%
+# %% tags=["slide"]
 def correct(S, k, v):
     """A delta-rule write of full strength."""
     return delta_step(S, k, v, 1.0)
@@ -270,7 +270,7 @@ show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
      "The same writes with the delta rule; the third changes the first row by (-2, 3) to (0, 4)",
      name="01_film_delta")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the last column: the memory recalls (2, 1), so only the difference (−2, 3) is written, and the first row
 # becomes the new value (0, 4); the second row is untouched.
 
@@ -291,7 +291,7 @@ show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
 # right angle, a little when they nearly are. Correcting one entry disturbs its neighbours, and this is what limits
 # how much fits in.
 
-# %%
+# %% tags=["slide"]
 strengths = np.linspace(0.0, 2.2, 89)
 k1, v1 = np.array([0.6, 0.8]), np.array([2.0, -1.0])              # a unit key; an empty memory
 losses = [0.5 * np.sum((k1 @ delta_step(np.zeros((2, 2)), k1, v1, beta) - v1) ** 2) for beta in strengths]
@@ -300,7 +300,7 @@ show(write_strength(strengths, losses, {0.0: "0: nothing written", 0.5: "0.5: ha
      "A parabola: the loss of recall falls from a strength of 0 to zero at 1 and is back at its height at 2",
      name="01_write_strength")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # One write is one step down this parabola; its lowest point is reached in a single step, at a strength of 1.
 
 # %% [markdown]
@@ -323,7 +323,7 @@ check("1.4", my_factor)
 # %% [markdown]
 # Now the experiment of section 3 again, with both rules:
 
-# %%
+# %% tags=["slide"]
 correcting = np.array([rewriting(correct, seed) for seed in range(10)])
 show(seed_curves(np.arange(1, 9), {"only adds": adding, "delta rule": correcting},
                  title="Twelve keys, written again and again", x_label="how often each key has been written",
@@ -335,12 +335,12 @@ show(seed_curves(np.arange(1, 9), {"only adds": adding, "delta rule": correcting
 assert correcting.mean(axis=0).min() > 0.95
 assert correcting.min() >= 0.8
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Adding drowns in its own past; the delta rule still finds more than .95 after eight writes (measured here, the mean
 # of ten seeds; thin lines are single seeds). It is not perfect: the keys are random, not at right angles, so each
 # write disturbs the others a little.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · How much fits in?
 #
 # $S^\top k = v$ for $n$ pairs is a system of linear equations, $K$ unknowns for each column of $S$. As long as the
@@ -398,7 +398,7 @@ def capacity(n, seed, K=32):
     return [hits(S, k, v).mean() for S in memories]
 
 
-# %%
+# %% tags=["slide"]
 PAIRS = (4, 8, 16, 24, 32, 48, 64, 96, 128)
 found = np.array([[capacity(n, seed) for n in PAIRS] for seed in range(10)])  # [seeds, n, 4]
 names = ("only adds", "delta rule, one pass", "delta rule, fifty passes", "best state")
@@ -419,7 +419,7 @@ assert abs(mean[64, "delta rule, one pass"] - 0.47) < 0.02
 assert mean[16, "delta rule, one pass"] > 0.97
 assert mean[32, "delta rule, one pass"] < 0.85 < 0.95 < mean[32, "only adds"]
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the two lines that read their text once, blue and yellow: up to $K/2 = 16$ pairs both find nearly
 # everything; **from about 24 pairs on a single pass of the delta rule is worse than plain addition**. At 64 pairs it
 # finds .47, adding .86 (measured here). With fifty passes the delta rule finds all but a few in a thousand up to
@@ -468,7 +468,7 @@ assert np.ptp(by_age[0]) < 0.1
 # %%
 lab_table("overwriting")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the two rows that add: a memory that also fades, by .05 at each write, finds most of the newest values again,
 # since the older ones have become faint. *Forgetting* does some of the work of erasing, and does not look at keys;
 # chapter 02 is about it.
@@ -478,7 +478,7 @@ lab_table("overwriting")
 # %%
 lab_table("capacity")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the two panels of the picture: by hits addition lies above a single pass of the delta rule, by the error of
 # what comes back (its length over that of the value) addition is the worst of the three: the same two sides as in the
 # table by age. Fifty passes of the delta rule are exact up to $K / 2$ pairs, but at $K$ pairs not *clearly* better
@@ -486,7 +486,7 @@ lab_table("capacity")
 #
 # ![](../figures/lab_capacity.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · The whole layer, and its backward pass by hand
 #
 # The layer is the write, then the read, token after token. We define it here for one head and compare it with the
@@ -625,7 +625,7 @@ for i, name in enumerate(("dq", "dk", "dv", "dbeta")):
     assert np.allclose(by_hand[i], torch_gradients[i][0, :, 0].numpy())  # by hand = torch
     print(f"{name:5s} agrees with finite differences, the reference and torch")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · A recurrent network that learns to overwrite
 #
 # Now the layer is trained. The task is *rewrite*: letters are keys, numbers are values, each key is written several
@@ -783,7 +783,7 @@ def train(name, seed, updates=300, rows=32, rate=0.01):
 
 runs = {name: [train(name, seed) for seed in range(3)] for name in MEMORIES}
 
-# %%
+# %% tags=["slide"]
 curves = {name: np.array([right.reshape(-1, 10).mean(axis=1) for _, right in done])
           for name, done in runs.items()}
 show(seed_curves(np.arange(10, 301, 10), curves, title="Learning to overwrite, three seeds each",
@@ -791,7 +791,7 @@ show(seed_curves(np.arange(10, 301, 10), curves, title="Learning to overwrite, t
      "Right answers over 300 updates: the delta rule reaches one in all seeds, adding ends above a half",
      name="01_training")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The dashed line reaches one in all three seeds; the memory that only adds has come to a stop a
 # little above one half (measured here): it lacks the operation. On rows that were never trained on, sorted by how
 # often the asked key had been written:
@@ -853,7 +853,7 @@ lab_table("rewrite", values=["accuracy", "36 writes", "72 writes"],
           variants=["delta rule", "gated delta rule", "KDA", "scalar decay", "linear attention",
                     "NoPE attention", "RoPE attention", "RoPE, window 32", "MLA"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look along the rows. What the delta rules have erased cannot come back, however much is written: they stay at .998 or
 # above. A memory that only adds gets further with two layers than our single head did, .887, but falls to .466 on the
 # fullest rows. Fading alone, which asks for no key, is close behind the delta rules, .988 and then .972: above it they
@@ -874,7 +874,7 @@ lab_table("rewrite", values=["accuracy", "36 writes", "72 writes"],
 # %%
 lab_table("other_tasks", values=["accuracy", "twice as long"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # All columns of the first kind lie between .976 and 1 but for attention's stack (.914): **where nothing has to be
 # overwritten, a memory that only fades does as well.** On rows twice as long the delta rule with one decay per channel
 # is even a little below the others on palindromes (.779 against .84 and .848). Had we tried these tasks only, we would
@@ -883,7 +883,7 @@ lab_table("other_tasks", values=["accuracy", "twice as long"])
 #
 # ![](../figures/lab_other_tasks.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · In the real K3
 #
 # The course keeps K3's published sizes in a configuration, so the arithmetic can be done here:
@@ -925,7 +925,7 @@ assert 108_527_616 * 4 / 2 ** 20 == 414
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. Attention without its softmax is a matrix: written with $k v^\top$, read with $S^\top q$, of one size for every

@@ -17,7 +17,7 @@
 #            figures/results/lab_state_size.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 02 · Kimi Delta Attention
 #
 # *Mo has ice. The tram is late. Su waves. … Who has the ice? And where is the tram?*
@@ -62,7 +62,7 @@ from k3_scratch.reference.unit_keys import l2_norm
 from k3_scratch.tasks.corpus import PAD, Corpus
 from k3_scratch.training.evaluate import accuracy
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The smallest picture
 #
 # As before: a key $k$ of $K$ numbers, a value $v$ of $V$ numbers, a memory $S$ with $K$ rows and $V$ columns. The
@@ -84,18 +84,18 @@ def film(decay):
     return np.array(states), np.array(recalled)
 
 
-# %%
+# %% tags=["slide"]
 states, recalled = film(np.ones(3))
 titles = ["a fact to keep", "a passing remark", "a third thing"]
 show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
      "Three writes into a memory that never forgets: after the third all three rows stand at full strength",
      name="02_film_never_forgets")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the last memory: the passing remark, (4, −2), is as strong as on the first day. Whoever asks for it gets an
 # answer in full voice, however long ago it ceased to be true.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Forgetting, with one number for everything
 #
 # The oldest idea: let the whole memory fade a little at each token, before the new pair is written,
@@ -109,13 +109,13 @@ show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
 #
 # With $\alpha = \tfrac12$ in the three tokens of section 1:
 
-# %%
+# %% tags=["slide"]
 states, recalled = film(np.full(3, 0.5))
 show(memory_film(states, KEYS, VALUES, recalled, decay=np.full((3, 3), 0.5), titles=titles),
      "The same writes with a decay of one half for all rows: the remark has faded, so has the fact to keep",
      name="02_film_one_decay")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the last memory again: the remark has faded to half, as it should; but the fact to keep is down to a quarter,
 # (0.5, 0.25). The bars beside the memory say which share of each row was kept before the write.
 
@@ -136,7 +136,7 @@ my_half_life = np.log(0.5) / -0.01
 # %%
 check("2.1", my_half_life)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · An experiment that breaks it: keep some, forget some
 #
 # Eight old facts are stored first. Then come 256 passing ones. Their keys lie on different channels: the old facts
@@ -172,7 +172,7 @@ own = np.array([[story(seed, np.where(np.arange(32) < 16, 1, a)) for a in shares
 never = np.array([story(seed, np.ones(32)) for seed in range(10)])  # [seeds, 3]
 assert np.allclose(one[:, :, 1:], own[:, :, 1:])                  # the passing facts notice no difference
 
-# %%
+# %% tags=["slide"]
 curves = {"old facts found, one decay": one[:, :, 0], "old facts found, own decay": own[:, :, 0],
           "newest found (both)": own[:, :, 1], "gone: \"nothing\" (both)": own[:, :, 2]}
 show(seed_curves(HALF_LIVES, curves, title="Keep some, forget some", y_label="share", log=True,
@@ -181,7 +181,7 @@ show(seed_curves(HALF_LIVES, curves, title="Keep some, forget some", y_label="sh
      "decay of their own they are always kept; what is gone is answered with nothing if half-lives are short",
      name="02_keep_some")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at blue against yellow: with **one decay** the old facts come back only when the half-life is so long that
 # little is forgotten; with **a decay of their own** they stay at every half-life. The other two lines are the same
 # for both.
@@ -232,7 +232,7 @@ lab_table("forgetting", values=["old facts", "new facts"])
 #
 # ![](../figures/lab_forgetting.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · KDA: forget, erase, write
 #
 # One token of one head does three things to the memory, each with the result of the one before:
@@ -350,7 +350,7 @@ print("the loop above and the reference of the course give the same outputs and 
 # how much depends on the token. The third token comes back to the key of the second; the key of the fourth lies
 # between two rows, and its $\beta$ is one half.
 
-# %%
+# %% tags=["slide"]
 KEYS = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8], [0.0, 0.0, 1.0], [0.6, 0.0, 0.8]])
 VALUES = np.array([[2.0, 1.0], [5.0, -5.0], [0.0, 3.0], [0.0, 2.0]])
 DECAY = np.array([[1.0, 0.8, 0.5], [1.0, 0.8, 0.5], [1.0, 0.5, 0.5], [1.0, 0.8, 0.5]])  # alpha, not g
@@ -367,7 +367,7 @@ assert np.allclose(states[3], [[2, 1], [1.5, -1.5], [0, 3]])
 assert np.allclose(KEYS[3] @ (DECAY[3][:, None] * states[3]), [1.2, 1.8])
 assert np.allclose(read, [[2, 1], [2, 1], [2, 1], [1.64, 1.06]])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look down the third column: the remark has faded to (1.5, −1.5) and (2, −2); the key recalls (2, −2), exactly that is
 # erased, and (0, 3) stands there instead. Only the row that the key marks is corrected; the row above it just fades.
 # In the fourth column half of what is recalled, (1.2, 1.8), is erased from both rows that the key touches, also from
@@ -421,7 +421,7 @@ lab_table("state_size", values=["accuracy"])
 #
 # ![](../figures/lab_state_size.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · Why forget before the error is taken?
 #
 # The order is not a matter of taste. The error $v - S^\top k$ says what has to be changed *in the memory that is
@@ -512,18 +512,18 @@ assert max(mean["gentle"][f] for f in ("decay after the write", "error from the 
 # less than a tenth. A test that tries one setting with random numbers and a generous tolerance passes them all. This
 # is why the checks of this chapter use two decay regimes, and a key that comes again.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · Where the decay comes from
 #
 # So far $q, k, v, \alpha, \beta$ were given. In the layer each is computed from the token's vector $x$ of $D$ numbers.
 # Here is the plan of the whole layer, with the sizes of Kimi K3; the rest of the chapter goes through its boxes.
 
-# %%
+# %% tags=["slide"]
 show(kda_layer(preset("kimi_k3")),
      "The KDA layer: six paths from x; q, k, v pass matrix, convolution and SiLU; decay and beta pass gates; "
      "all meet in the state; head norm, output gate and a last matrix follow", name="02_layer")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the six paths from the left to the right: query, key, value, decay, write strength, output gate. We begin with
 # the fourth, the decay.
 #
@@ -544,7 +544,7 @@ show(kda_layer(preset("kimi_k3")),
 # $A$ is one learned number a head (stored as `A_log`, since $e^A$ is what is used: it can never be negative). In K3 it
 # says how *sharply* a head decides between keeping and clearing; in Kimi Linear how fast the head forgets.
 
-# %%
+# %% tags=["slide"]
 z = np.linspace(-8, 8, 321)
 
 
@@ -562,7 +562,7 @@ show(decay_gates(z, curves, -5),
 at_0_and_1 = bounded_decay(np.array([[[0.0, 1.0]]]), np.log([2.0]))
 assert np.allclose(at_0_and_1, [[[-2.5, -4.403985]]])             # -5 / 2 and -5 / (1 + e^-2)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the right end of the left panel: K3's gate flattens towards −5, softplus goes on falling, and the clamped
 # softplus lies exactly on the unclamped one up to a corner.
 #
@@ -667,7 +667,7 @@ def my_short_convolution(x, weight, tail):
 # %%
 check("2.5", my_short_convolution)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · Unit keys, write strength, head norm, output gate
 #
 # Four short things are left.
@@ -763,7 +763,7 @@ print(f"largest difference {np.abs(ours - theirs).max():.0e}, largest output {np
 # The torch layer does not loop over tokens: it works in chunks, the subject of [chapter 03](03_chunks.ipynb). The
 # numbers are the same up to rounding.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · Why is it called attention?
 #
 # It has a state that is updated token by token: a **recurrent network**. But write Eq. 1 out over all tokens, from an
@@ -782,7 +782,7 @@ print(f"largest difference {np.abs(ours - theirs).max():.0e}, largest output {np
 # Six tokens that speak of Mo, Su or Di (toy): Su's key is near to Mo's, Di's points partly away from Su's;
 # $\beta = .8$; in KDA the three channels keep all, .7 and .5; queries are the keys.
 
-# %%
+# %% tags=["slide"]
 NAMES = ["Mo", "Su", "Mo", "Di", "Su", "Mo"]
 KEY_OF = {"Mo": [1.0, 0.0, 0.0], "Su": [0.6, 0.8, 0.0], "Di": [0.0, -0.6, 0.8]}
 k = np.array([KEY_OF[name] for name in NAMES])                    # [6, K]
@@ -801,7 +801,7 @@ assert np.allclose(weights["only adds"][5], [0.8, 0.48, 0.8, 0, 0.48, 0.8])
 assert all(w[3, 1] < -0.02 for w in weights.values()) and np.allclose(np.diag(weights["KDA"]), 0.8)
 assert abs(weights["KDA"][5, 2]) < 0.15 and weights["KDA"][2, 0] < 0.2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look along the last rows, the second time Mo is mentioned again: adding gives all three mentions of Mo the same
 # weight; one decay prefers the newer ones whatever they are about; in KDA the newest has nearly all of it, because each
 # mention *replaced* the one before. Blue weights are negative, in all three: where the keys of Su and Di meet.
@@ -848,7 +848,7 @@ assert misfit > 0.02
 # %% [markdown]
 # Both lines of algebra are executed above. One mask for all channels is another layer, not a way to write this one.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 11 · What a trained memory has learned to keep
 #
 # The course comes with a trained miniature K3 (half a million weights, made in [chapter 08](08_miniature.ipynb) and
@@ -856,7 +856,7 @@ assert misfit > 0.02
 # It answers small questions such as `a4 k7 q2?k` → `7`. How long do its channels remember? For each channel the
 # log-decay is averaged over the tokens of 96 unseen texts and turned into a half-life.
 
-# %%
+# %% tags=["slide"]
 model, data = pretrained("mini"), Corpus(80, families=("recall", "copy", "addition", "stories"))
 tokens = torch.from_numpy(data.batch(np.random.default_rng(0), 96, "test").tokens)
 decay = mean_decay(model, tokens, tokens != PAD)                  # {layer: alpha [H, K]}
@@ -871,7 +871,7 @@ assert every.min() < 1 and every.max() > 100 and np.median(every) < 20
 assert np.median(np.stack([np.sort(life, axis=1)[:, -1] / np.sort(life, axis=1)[:, 0]
                            for life in lives.values()])) > 8
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at how steep the lines are: inside a *single head* the slowest channel remembers many times longer than the
 # fastest (measured here, at least eight times in more than half of the heads). Some channels hold an entry for less
 # than a token, others for more than a hundred; the texts have at most 80 tokens.
@@ -938,7 +938,7 @@ lab_table("lifetimes", values=["accuracy", "64 rounds", "lasting, 64 rounds"])
 #
 # ![](../figures/lab_lifetimes.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 12 · In the real K3
 #
 # | | K3 (report) |
@@ -986,7 +986,7 @@ assert sizes["A_log"] == 96 and sizes["dt_bias"] == 12_288 and 69 * 96 * 128 * 1
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. One decay for the whole memory cannot keep some things and forget others; a decay for each channel can.

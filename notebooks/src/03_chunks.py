@@ -16,7 +16,7 @@
 #       - "measure when a memory is quicker than softmax attention on your machine"
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 03 · Chunks
 #
 # *A thousand people stand in a queue. Each has to hear from the one in front what is written in the book, then change
@@ -56,7 +56,7 @@ from k3_scratch.plots.time_ratios import time_ratios
 from k3_scratch.reference.kda import kda_chunk, kda_recurrent
 from k3_scratch.reference.kda_chunk import forward_substitution, segment_transition
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The smallest picture
 #
 # One head, one state $S$ with $K$ rows and $V$ columns. Chapter 02 in three lines, for each token $t$:
@@ -69,18 +69,18 @@ from k3_scratch.reference.kda_chunk import forward_substitution, segment_transit
 # $k_t$ and $q_t$ have unit length, and the scale $K^{-1/2}$ is taken to be inside $q_t$ already. As one line this is
 # Eq. 1 of the report, $S_t = (I - \beta_t k_t k_t^\top) \operatorname{diag}(\alpha_t) S_{t-1} + \beta_t k_t v_t^\top$.
 
-# %%
+# %% tags=["slide"]
 show(chunk_chain(12, 4),
      "Twelve tokens as twelve steps, each waiting for the state before; below, three chunks with three steps",
      name="03_chain")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Count the arrows between the orange boxes: above are twelve steps that wait for one another, below are three.
 #
 # What the picture promises is that the states *inside* a chunk (the small circles) need not be formed at all. Let us
 # see for two tokens whether that can be true.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Two tokens by hand
 #
 # Call what token $t$ really writes $\tilde v_t$: its write is $k_t \tilde v_t^\top$ with
@@ -134,7 +134,7 @@ my_two_tokens = [match, second, 0.5 * first + second]
 # %%
 check("3.1", my_two_tokens)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · C tokens: one triangular system
 #
 # Now $C$ tokens, numbered from 1 inside their chunk. Decays multiply, so their logarithms add: let
@@ -261,7 +261,7 @@ for k_i, g_i, beta_i in zip(k, g, beta, strict=True):
 assert np.allclose(product, np.diag(np.exp(G[-1])) - (np.exp(G[-1] - G) * k).T @ W)  # WY form = the product
 print("nine matrices multiplied, and the WY form: the same 5 x 5 matrix")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · A whole chunk
 #
 # Two things are left: what the tokens read, and what is passed on. Both are the formula for $S_i$ from section 3, read
@@ -358,14 +358,14 @@ print(f"{tried} times the same numbers, with gates of these kinds: {', '.join(GA
 # for each pair of tokens. KDA never forms this matrix, but we can ask for it: put the identity in place of the values.
 # Twelve tokens, $K = 4$, gentle gates (toy), so that something is left over a distance:
 
-# %%
+# %% tags=["slide"]
 q, k, _, g, beta = one_head(T=12, K=4, V=1, gates="mild", seed=7)
 P, _ = token_loop(q, k, np.eye(12), g, beta, np.zeros((4, 12)))  # value of token j: the j-th unit vector
 show(chunk_triangle(P, 4),
      "Lower triangle of twelve tokens; three blocks on the diagonal are tiles, the rest goes through states",
      name="03_triangle")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the outlined triangles: these numbers come from inside a chunk, out of small matrix products (they are the
 # entries of $A\, (I + L)^{-1} \operatorname{diag}(\beta)$). Such a triangle of $C \times C$ numbers of one chunk, and
 # $L$ and $A$ themselves, are called **tiles** from here on. The orange ones, to the left, are never computed at all,
@@ -405,7 +405,7 @@ assert np.allclose(P[4:8, 4:8], A4 @ np.linalg.inv(np.eye(4) + L4) @ np.diag(bet
 # `tril(Q K^T)` has forgotten to forget. In exercise 3.1 that mistake gives 5.2 instead of 4.2, or 4.4 when it is made
 # in both triangles (derived).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · An experiment that breaks it
 #
 # `between` makes $C \times C \times K$ exponentials, and the sum over channels in `einsum` is no matrix product. All
@@ -527,7 +527,7 @@ for gates, error in worst.items():
 # %% tags=["remove"]
 assert max(worst.values()) < 1e-5
 
-# %%
+# %% tags=["slide"]
 def exponents(C, place):
     """For all gates -5: the larger of the two exponents that entry (i, j) needs.            -> [C, C]"""
     G = -5.0 * np.arange(1, C + 1)
@@ -553,7 +553,7 @@ assert np.tril(exponents(32, "centre")).max() == 77.5 and np.tril(exponents(32, 
 assert 5 * 16 == 80 and 5.5 < limit / 16 < 5.6 and np.exp(-5) < 0.01
 assert np.sum(np.tril(exponents(32, "start")) > limit) == 15 * 16 // 2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # From left to right: split at the start, the columns from 18 on are lost (black); centred, all exponents stay inside
 # the range, dark red in the corners; dyadic, nothing is positive, and one sees the squares, each with its own border.
 
@@ -574,7 +574,7 @@ my_tile = int(88.7 * 2 / 8) + 1
 # %%
 check("3.5", my_tile)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · Solve, do not invert
 #
 # The second trap. $(I + L)^{-1}$ can be had from matrix products alone, which is tempting on machines that do nothing
@@ -610,7 +610,7 @@ def solve_error(method, C, gates, seed):
     return relative_error(got, truth)
 
 
-# %%
+# %% tags=["slide"]
 lengths = (4, 8, 16, 32, 64, 128)
 kinds = {"one key": "same key", "random keys": "mild"}
 errors = {f"{method}, {name}": np.array([[solve_error(method, C, gates, seed) for C in lengths]
@@ -628,7 +628,7 @@ assert by_length[8] < 1e-6 and 1e-4 < by_length[32] < 2e-3 and by_length[64] > 5
 ones = np.tril(np.ones((64, 64)), -1)
 assert max(np.linalg.matrix_power(ones, n).max() for n in range(64)) > 1e17
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the line that leaves the others: with one key, doubling has three digits left at 32 tokens, and at 64 its
 # error is larger than the result (measured here). With random keys nothing is to be seen, at any length.
 #
@@ -638,7 +638,7 @@ assert max(np.linalg.matrix_power(ones, n).max() for n in range(64)) > 1e17
 # must cancel, and float32 has seven digits to do it with. Forward substitution works with the rows of the result
 # itself, which stay small. **A solve, or substitution; never repeated squaring** beyond tiny tiles.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · Segments compose
 #
 # A chunk acts on the state that enters it as $S \mapsto M S + N$, with
@@ -738,7 +738,7 @@ for _ in range(20):
     assert np.allclose(np.concatenate(parts), whole) and np.allclose(S, last)  # cut anywhere = in one go
 print("cut at three random places, chunks of random length, 20 times: the same outputs and last state")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · The torch layer
 #
 # `layers/kda_chunk.py` is this chapter with axes for batch and heads, in three files:
@@ -866,7 +866,7 @@ assert found["all -5"][4] < 3e-4 and max(np.delete(found["all -5"], 4)) < 3e-6
 # is nearly zero there, because nothing is left of the past whose decay could matter, and its few digits are compared
 # with that.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · Speed, measured
 #
 # Now the reward. What you see below was measured where this notebook was built; run the cells to see your machine.
@@ -897,7 +897,7 @@ def race(calls, rounds=7):
     return timed.seconds
 
 
-# %%
+# %% tags=["slide"]
 TEXTS = (64, 128, 256, 512, 1024, 2048, 4096)
 inputs = {T: kda_inputs(Shape(1, T, 4, 64, 64)) for T in TEXTS}
 runners = {"token loop": layer_recurrent, "softmax attention": attention, "chunks": layer_chunk}
@@ -909,7 +909,7 @@ show(time_ratios(TEXTS, ratios, title="Time over that of the chunks, forward, on
      "Time over that of the chunk form: the token loop lies above one, softmax attention crosses one",
      name="03_speed")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Two things to see: how far the token loop lies above 1, everywhere, and where softmax attention crosses 1. Left of
 # the crossing attention is quicker, because its triangle is still small; right of it each doubling of the text makes
 # it fall further behind, because its triangle grows with the square of $T$ and the chunks grow with $T$.
@@ -963,7 +963,7 @@ assert kda_flops(Shape(1, 1, 1, 64, 64)) == 40_960 and 7 * 64 * 64 == 28_672
 # is felt. Measured, against $C = 32$, with gates so gentle that the centred tile is safe at each length, and with gates
 # down to −5:
 
-# %%
+# %% tags=["slide"]
 CHUNKS = (4, 8, 16, 32, 64, 128, 256)
 kinds = {"gentle gates": "mild", "gates down to −5": "K3-like"}
 x = {name: kda_inputs(Shape(1, 2048, 4, 64, 64), kind) for name, kind in kinds.items()}
@@ -983,7 +983,7 @@ show(time_ratios(CHUNKS, lines, title="Time against the length of a chunk, one C
      "Time over the length of a chunk: lowest near 16 to 32; to the right it grows, as the operations do",
      name="03_chunk_length")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # On the right the measured lines climb, though less than the count of operations, because long products run faster; on
 # the left they climb against it, because the steps become many and the products small. The lowest place is where the
 # two balance. It is flat: with gentle gates 64 loses little. It moves with the machine: the same algorithm, another $C$.
@@ -994,7 +994,7 @@ show(time_ratios(CHUNKS, lines, title="Time against the length of a chunk, one C
 # %% tags=["remove"]
 assert operations(32) == 40_960
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · In the real K3
 #
 # With the published sizes the arithmetic can be done here:
@@ -1040,7 +1040,7 @@ assert work / (work + projections) < 0.02
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. Inside a chunk the states need not be formed: what each token writes solves a triangular system,

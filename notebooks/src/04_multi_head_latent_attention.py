@@ -14,7 +14,7 @@
 #     data: [figures/results/lab_ratio.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 04 · Multi-head latent attention
 #
 # A state of fixed size forgets: it must, for it has room for only so many pairs ([chapter
@@ -56,7 +56,7 @@ from k3_scratch.reference.sigmoid import sigmoid
 from k3_scratch.reference.softmax import softmax
 from k3_scratch.tasks.mqar import Mqar
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The bill
 #
 # Letters of this chapter: $T$ new tokens, $S$ positions in all (the new ones are the last $T$ of them; in chapter 01
@@ -78,7 +78,7 @@ from k3_scratch.tasks.mqar import Mqar
 # K3 has 24 such layers (report). In bfloat16, two bytes a number, against the length of the text, with the states of
 # the other 69 layers beside it:
 
-# %%
+# %% tags=["slide"]
 K3 = preset("kimi_k3")
 H, Q, v = K3.num_heads, K3.qk_head_dim, K3.v_head_dim             # 96, 192, 128
 lengths = 4 ** np.arange(4, 11)                                   # 256 ... 1,048,576
@@ -102,7 +102,7 @@ assert size["MHA, 96 heads"][-1] == 1_440 * 2 ** 30 and 30_720 * 3 == 576 * 160
 assert state == 414 * 2 ** 20
 assert 96 * 128 * 128 / 576 == 2730 + 2 / 3
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the right edge: for a million tokens ($2^{20}$), MHA would keep 1,440 GiB **for one text**, MLA keeps 27 GiB,
 # 53 times less (derived). The state of KDA is one level line.
 #
@@ -129,7 +129,7 @@ my_bytes = 24 * (512 + 64) * 2
 # %%
 check("4.1", my_bytes)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · The latent
 #
 # In MHA the keys and values of a token are linear in its vector $x$ ($D$ numbers; 7,168 in K3): $k^h = W_k^h x$ and
@@ -158,13 +158,13 @@ check("4.1", my_bytes)
 # where $W_k^h$ are the first $n$ rows of the $h$-th block of $W_{kvb}$ and $W_v^h$ the $v$ rows after them. So
 # $Q = n + r = 192$. Here is the whole layer at K3's sizes (report):
 
-# %%
+# %% tags=["slide"]
 show(mla_layer(K3),
      "One MLA layer: queries through 1,536 numbers, a latent of 512 and a shared slice of 64 in the cache, "
      "attention, output gate",
      name="04_layer")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the two darker boxes low in the middle: 512 + 64 numbers are all that the layer keeps of a token; keys and
 # values are made from them and thrown away.
 #
@@ -198,7 +198,7 @@ def my_cached_rows(x, w_kva, weight):
 # %%
 check("4.2", my_cached_rows)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · What is left of RoPE in the slice
 #
 # The slice is called `qk_rope_head_dim` in K3's configuration, and nothing in K3 rotates. How come?
@@ -260,7 +260,7 @@ print(f"earlier tokens shuffled, the last output moves by {moved[False]:.0e}",
 assert moved[False] < 1e-12
 assert moved[True] > 0.1
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · Attention from the cached rows
 #
 # For a query $q_t$ (of one head; the letter $h$ is left out) and the positions $s$ that it may see:
@@ -317,7 +317,7 @@ def my_latent_attention(q, rows, w_kvb):
 # %%
 check("4.3", my_latent_attention)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · What breaks: every step expands everything again
 #
 # The cache is small now. But look at what a model does when it writes: one new token, one query, and for it **all $S$
@@ -350,13 +350,13 @@ check("4.3", my_latent_attention)
 # score, and between $c$ and the output, there are only linear maps. A norm on the finished keys would stand in the
 # way, and a rotation too (section 3).
 
-# %%
+# %% tags=["slide"]
 show(absorption(K3.kv_lora_rank, K3.qk_nope_head_dim, K3.v_head_dim),
      "Left: cached latents are expanded to keys and values for each head; right: the query and the mixture "
      "of latents meet the matrices instead",
      name="04_absorption")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the orange boxes: on the left three of them besides the cache are as long as the text, two of these with 128
 # columns for each head; on the right only the scores are. (One head and one new token; the slice is left out.)
 #
@@ -490,7 +490,7 @@ times = [{name: [milliseconds(form, T) for T in new] for name, form in FORMS.ite
 torch.set_num_threads(threads)
 measured = {name: np.array([one[name] for one in times]) for name in FORMS}
 
-# %%
+# %% tags=["slide"]
 equal = S * once / (once + 768 * S)
 show(two_forms(new, counts, measured, equal),
      "Two panels over the number of new tokens, counted and measured: naive is flat then rises, absorbed "
@@ -500,7 +500,7 @@ show(two_forms(new, counts, measured, equal),
 assert abs(equal - 146) < 0.5
 assert 1088 - 320 == 768
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The two panels have the same shape: left of the dashed line absorbing wins, right of it expanding. Times differ from
 # run to run and from machine to machine; the ratios of this run:
 
@@ -516,7 +516,7 @@ for i, T in enumerate(new):
 #
 # This is why the torch layer of the course reads a prompt with `mla_naive` and continues it with `mla_absorbed`.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · The output gate
 #
 # The weights of a softmax sum to 1: a head that finds nothing must still return *some* mixture. K3 gives each channel
@@ -610,7 +610,7 @@ assert list(dict.fromkeys(room)) == [64, 128] and cache.nbytes() == 70 * 16 * 8
 # the layer that the model is made of. A row is never changed once it is written. So, unlike a KDA state, this cache
 # can simply forget its last tokens, by setting the counter back ([chapter 11](11_serving.ipynb) uses that).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · What does it look at?
 #
 # The miniature K3 that comes with the course has three KDA layers, then one MLA layer with 4 heads. It was trained on
@@ -645,7 +645,7 @@ def attention_weights(layer, x):
         return scores.masked_fill(later, -torch.inf).softmax(-1).numpy()
 
 
-# %%
+# %% tags=["slide"]
 model = pretrained("mini")
 mla = model.layers[3].self_attn
 tokens, places = recall_prompts(seed=0, count=100, pairs=8)
@@ -660,7 +660,7 @@ show(attention_map(first, [text[i] for i in questions], [c.replace(" ", "␣") f
      "Attention of six questions to 35 characters: every row is evenly dark, the framed answers as well",
      name="04_map_mini")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The framed cells, where the answers stand, are as dark as the rest: **this layer looks at nothing in
 # particular.** That was one prompt and one head. All 100 prompts, all heads:
 
@@ -702,7 +702,7 @@ assert abs(recall_accuracy(8, False) - recall_accuracy(8, True)) < 0.02
 #
 # Would it step in when the states overflow? Prompts with up to 26 pairs, where training had at most 8:
 
-# %%
+# %% tags=["slide"]
 PAIR_COUNTS = (6, 8, 12, 16, 20, 26)
 curves = {name: np.array([[recall_accuracy(pairs, silent, seed) for pairs in PAIR_COUNTS]
                           for seed in (1, 2, 3)])
@@ -718,7 +718,7 @@ assert np.abs(curves["as trained"] - curves["MLA silent"]).max() < 0.03
 assert curves["as trained"].mean(axis=0)[0] > 0.95
 assert curves["as trained"].mean(axis=0)[-1] < 0.9
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The two lines lie on each other: with 26 pairs the states begin to lose some, and the idle layer cannot help
 # (measured here). It never learnt to.
 #
@@ -798,7 +798,7 @@ def train(R, r, seed, updates=250, rows=16, rate=0.01):
 WIDTHS = ((4, 0), (4, 4), (8, 0))
 runs = {(R, r): [train(R, r, seed) for seed in range(3)] for R, r in WIDTHS}
 
-# %%
+# %% tags=["slide"]
 learnt = {f"R = {R}, r = {r}": np.array([right.reshape(-1, 10).mean(axis=1) for _, right in done])
           for (R, r), done in runs.items()}
 show(seed_curves(np.arange(10, 251, 10), learnt, title="One MLA layer learns recall, three seeds each",
@@ -812,7 +812,7 @@ assert ends["R = 4, r = 0"].max() < 0.3
 assert ends["R = 4, r = 4"].min() > 0.7
 assert ends["R = 8, r = 0"].min() > 0.97 > ends["R = 4, r = 4"].mean()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Eight numbers a token are enough, four are not, in these 250 updates (measured here): a row must tell 24 letters
 # apart *and* carry one of 24 numbers. Four more numbers help much either way, as a shared slice or in the latent; in
 # the latent more, where they serve keys **and** values (measured here). So in this small network the slice is room
@@ -820,7 +820,7 @@ assert ends["R = 8, r = 0"].min() > 0.97 > ends["R = 4, r = 4"].mean()
 #
 # And what does *this* layer look at?
 
-# %%
+# %% tags=["slide"]
 net, _ = runs[4, 4][0]
 test = task.batch(np.random.default_rng(99), 100, "test")
 with torch.no_grad():
@@ -838,12 +838,12 @@ show(attention_map(shown, names[24:], names, standing[0], title="MLA alone (R = 
 # %% tags=["remove"]
 assert share > 0.5 > 10 * even
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Most rows have one bright cell, and it is the framed one. Over 100 new texts and both heads, more than half of the
 # attention lies on the one token with the answer, over ten times an even share (measured here). The same layer as in
 # the miniature, the same code: **attention becomes sharp when the answer cannot be had otherwise.**
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · In the real K3
 #
 # | | K3 (report, unless said otherwise) |
@@ -884,7 +884,7 @@ assert round(flops_per_token(K3, 2 ** 20, decode=True).modules["mla_attention"] 
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. Attention must keep something of every token. MLA keeps one normed latent of 512 numbers and a slice of 64 for

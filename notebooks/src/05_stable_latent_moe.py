@@ -17,7 +17,7 @@
 #            figures/results/lab_specialisation.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 05 · Stable LatentMoE
 #
 # Of the 2.78 trillion parameters of K3, 98 % lie in one kind of part: its experts. A token works with 16 of the 896
@@ -57,7 +57,7 @@ from k3_scratch.reference.situ import situ_glu
 from k3_scratch.tasks.corpus import FAMILIES, Corpus
 from k3_scratch.tasks.vocabulary import PAD
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The smallest picture: a feed-forward network is a memory
 #
 # After its attention part each layer of a transformer has a **feed-forward network** (FFN), which works on each token
@@ -77,7 +77,7 @@ from k3_scratch.tasks.vocabulary import PAD
 #
 # Six slots with $D = 4$ and $\operatorname{act}(z) = \max(0, z)$ (toy):
 
-# %%
+# %% tags=["slide"]
 x_toy = np.array([1.0, 0, 1, 0])
 KEYS = np.array([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 0, -1, 0],
                  [0, 0, 1, 1], [-1, 0, 0, 1], [0, 1, 0, -1]])     # [F, D]
@@ -90,7 +90,7 @@ show(ffn_memory(x_toy, KEYS, VALUES, match, y_toy),
      "Six slots with keys and values: slots 1 and 4 match the input with 2 and 1, the other four not at all",
      name="05_ffn_memory")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Two of the six slots answer, and the output is twice the first value plus once the fourth. **The other four have
 # been compared for nothing.**
 #
@@ -98,7 +98,7 @@ show(ffn_memory(x_toy, KEYS, VALUES, match, y_toy),
 # A large memory would make each token slow. Yet most slots have nothing to say about most tokens. Could one know
 # beforehand which *groups* of slots are worth asking?
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Experts: more memory for the same work
 #
 # Cut the slots into $E$ groups, called **experts**, each an FFN of its own with $F$ slots. A small matrix, the
@@ -179,7 +179,7 @@ assert abs(end["2 of 16 experts, width D"] - 0.85) < 0.03
 # What is saved is the *work of a token*. Experts turn memory, which is cheap, into knowledge without turning it into
 # time. (And it is a task made for it: pure storage. Where nothing needs to be stored, experts gain little.)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · The latent: what exactly does it compress?
 #
 # An expert in K3 has three matrices (section 5 says why three). At the width of the model each would be $D \times F$.
@@ -193,12 +193,12 @@ assert abs(end["2 of 16 experts, width D"] - 0.85) < 0.03
 # $$ z = W_{\text{down}}\, x, \qquad u = \sum_{e\, \in\, \text{chosen}} p_e\, E_e(z), \qquad
 #    y = W_{\text{up}}\, \operatorname{norm}(u) + \text{shared}(x) . $$
 
-# %%
+# %% tags=["slide"]
 show(latent_moe_panel(preset("kimi_k3")),
      "Router and shared experts read x of width 7,168, the routed experts a latent of 3,584",
      name="05_wiring")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Read the picture upwards: three lanes start from the same $x$, and only the middle one, the routed experts, passes
 # through the latent.
 #
@@ -218,7 +218,7 @@ show(latent_moe_panel(preset("kimi_k3")),
 # experts, and $D/L$ times as many for each token. How many different teams can a token then be given? The number of
 # ways to choose $k$ of $E$, $\binom{E}{k}$.
 
-# %%
+# %% tags=["slide"]
 WIDE, HIDDEN, RATIOS = 7168, 3072, np.array([1, 2, 4, 8])         # D and F of K3
 work = 16 * 3 * HIDDEN * WIDE / RATIOS + np.where(RATIOS > 1, 2 * WIDE * WIDE / RATIOS, 0)
 savings = {"work of a token": work / work[0], "numbers sent": 1 / RATIOS, "expert weights": 1 / RATIOS}
@@ -233,7 +233,7 @@ assert [round(d) for d in digits] == [17, 34, 69, 138]
 assert round(work[1] / work[0], 2) == 0.55
 assert preset("kimi_k3").hidden_size / preset("kimi_k3").moe_latent_size == 2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Left, 896 experts and 16 a token, ever narrower: at K3's $D/L = 2$ a token needs .55 of the work, the two extra
 # matrices included (derived). Right, the other use: for the price of 8 of 448 experts at full width one gets 16 of
 # 896, and $10^{34}$ teams in place of $10^{17}$ (derived). The paper found quality kept up to $D/L = 4$, *if* experts
@@ -241,7 +241,7 @@ assert preset("kimi_k3").hidden_size / preset("kimi_k3").moe_latent_size == 2
 #
 # Our facts again, with equal work inside the experts:
 
-# %%
+# %% tags=["slide"]
 LATENT = {"4 of 32 experts, L = D/2": experts_of(32, 4, latent=16, norm=True),
           "8 of 64 experts, L = D/4": experts_of(64, 8, latent=8, norm=True)}
 for name, config in LATENT.items():
@@ -259,7 +259,7 @@ assert abs(end["4 of 32 experts, L = D/2"] - 0.84) < 0.03
 assert abs(end["8 of 64 experts, L = D/4"] - 0.57) < 0.03
 assert abs(end["4 of 32 experts, L = D/2"] - end["2 of 16 experts, width D"]) < 0.04
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Thin lines are single seeds. Half the width costs nothing here, .84 against .85; a quarter does, .57 (measured
 # here). In a model of width 32 a latent of 8 numbers cannot tell 4,096 vectors apart well: the latent itself has
 # become the bottleneck. So this shows *the trade*, not a gain.
@@ -302,7 +302,7 @@ my_active = 16 * 3 * 3584 * 3072 + 896 * 7168 + 896 + 2 * 7168 * 3584 + 3584 + 3
 # %%
 check("5.1", my_active)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · The router
 #
 # The router has one row $r_e$ for each expert. In K3 (report; the form comes from DeepSeek-V3, arXiv 2412.19437):
@@ -364,7 +364,7 @@ def my_mixing_weights(x, w_router, bias, k):
 # %%
 check("5.2", my_mixing_weights)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · SiTU: a gate with two ceilings
 #
 # The FFN of section 1 had one number a slot, $\operatorname{act}(k \cdot x)$. Most language models since 2020 use two:
@@ -391,7 +391,7 @@ check("5.2", my_mixing_weights)
 #
 # $$ \frac{\mathrm d}{\mathrm dg}\, \beta_1 t s = (1 - t^2)\, s + \beta_1 t\, s (1 - s) . $$
 
-# %%
+# %% tags=["slide"]
 def swiglu(gate, up):
     return gate * sigmoid(gate) * up
 
@@ -414,7 +414,7 @@ show(situ_curves(gate, {"SwiGLU": gate * s, "SiTU": 4 * t * s}, slopes, up,
      "SiTU follows SwiGLU near zero and then flattens: at 4 in the gate, at 25 in the up branch, at 100 in "
      "the product", name="05_situ")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the third panel: up to inputs of about 4 both agree, at 128 SwiGLU puts out 16,384 and SiTU less than 100.
 #
 # How much of that matters for ordinary inputs? Random normal gates and ups, a million of each size:
@@ -460,7 +460,7 @@ def my_situ(gate, up, beta, linear_beta):
 # %%
 check("5.3", my_situ)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · Why is there a norm before $W_{\text{up}}$?
 #
 # The input of the layer is normed, so $x$ has a known size. How large is $u = \sum p_e E_e(z)$? Three things make it
@@ -517,7 +517,7 @@ assert abs(by_team[1] / by_team[0] - 2 ** -0.5) < 0.06 and abs(by_team[3] / by_t
 #
 # And in training? The facts of section 3 once more, with and without it: the size of what $W_{\text{up}}$ reads.
 
-# %%
+# %% tags=["slide"]
 with_norm = facts["4 of 32 experts, L = D/2"]
 without = [learn_facts(experts_of(32, 4, latent=16), seed) for seed in range(3)]
 size_of = {name: np.array([run[1] for run in runs])               # [seeds, 8, facts]
@@ -540,7 +540,7 @@ spread = [np.mean(size_of[name][:, -1].std(axis=1) / size_of[name][:, -1].mean(a
 assert spread[0] < 0.02 and 0.3 < spread[1] < 0.45
 assert abs(np.mean([run[0][-1] for run in without]) - np.mean([run[0][-1] for run in with_norm])) < 0.05
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # With the norm the line moves only as far as the norm's own weights let it, and all tokens have nearly one size;
 # without it the size grows more than threefold between step 20 and step 160 and differs from token to token by more
 # than .3 of its mean (measured here). What does it do for the facts? **Nothing at this size**: both learn them
@@ -593,7 +593,7 @@ def my_latent_moe(x, w_router, bias, k, w_down, w1, w3, w2, norm, w_up, shared):
 # %%
 check("5.4", my_latent_moe)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · When all run to the same expert
 #
 # Nothing so far keeps the loads even, and there is a spiral: an expert that is chosen more often gets more gradient,
@@ -602,7 +602,7 @@ check("5.4", my_latent_moe)
 #
 # The smallest case: eight tokens, four experts, $k = 1$ (toy). The fair share is $8 \cdot 1 / 4 = 2$ tokens.
 
-# %%
+# %% tags=["slide"]
 SMALL = np.array([[.94, .55, .07, .35], [.60, .42, .51, .02], [.06, .62, .02, .52],
                   [.34, .81, .23, .12], [.75, .53, .22, .40], [.55, .10, .61, .14],
                   [.69, .45, .14, .56], [.67, .85, .09, .51]])    # [m, E]
@@ -620,7 +620,7 @@ show(token_expert_map([unbiased]),
      "Eight tokens by four experts: the choices load the experts with 4, 3, 1 and 0",
      name="05_small_unbalanced")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Each token takes its largest score (framed): the loads are 4, 3, 1, 0, and the fourth expert is idle.
 #
 # And a batch of a more usual size: 8,192 tokens, 16 experts, $k = 2$. The tokens come from 24 topics, the $i$-th
@@ -749,7 +749,7 @@ def my_sign_rule_run(scores, rate, k):
 # %%
 check("5.5", my_sign_rule_run)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · Quantile Balancing: the bias as a price
 #
 # What would the *best* balanced choice be? Ask that first. Let $x_{ij} = 1$ if token $i$ takes expert $j$. We want the
@@ -841,7 +841,7 @@ def upper_bound(scores, alpha, price, k):
     share = scores.shape[0] * k / scores.shape[1]
     return np.maximum(0, scores - alpha[:, None] - price).sum() + k * alpha.sum() + share * price.sum()
 
-# %%
+# %% tags=["slide"]
 alpha = thresholds(SMALL, np.zeros(4), k=1)
 price = prices(SMALL, alpha, k=1)
 small_bias = price.mean() - price                                 # minus the price, centred
@@ -859,7 +859,7 @@ assert np.allclose(small_bias, [-.1325, -.1025, .1075, .1275])
 assert biased["chosen"].sum(axis=0).tolist() == [2, 2, 2, 2]
 assert unbiased["chosen"].sum(axis=0).tolist() == [4, 3, 1, 0]
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # One update, and every expert has two tokens. Tokens 2, 3 and 7 have moved: those to whom moving cost least.
 #
 # Is it the best balanced choice? With so few tokens all 2,520 can be tried; and the bound proves it without trying:
@@ -917,7 +917,7 @@ assert abs(kept(balanced) - 0.833) < 1e-3
 # prices found is, but for a few tokens, the best balanced choice. The auxiliary loss with the factor 100 is less even
 # and keeps less, .825 (measured here): it drags whole experts down where a price asks only the tokens at the margin.
 
-# %%
+# %% tags=["slide"]
 few, crowded = slice(0, 72), choice(scores, 0.0, K_TOY)
 show(token_expert_map([
     {"title": "scores alone", "scores": scores[few], "chosen": crowded[few], "load": crowded.sum(axis=0)},
@@ -926,7 +926,7 @@ show(token_expert_map([
      "Loads of 16 experts and the choices of 72 tokens: uneven bars without a bias, level ones with it",
      name="05_tokens_experts")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the bars, the loads of all 8,192 tokens: from 2.15 times the share and .12 of it to one height (dashed: the
 # fair share of 1,024). Below them the first 72 tokens: most keep their experts, and some from the crowded columns
 # have moved. (Measured here.)
@@ -968,7 +968,7 @@ for name, runs in deviations.items():
     first = [int(np.argmax(run <= 0.05)) if run.min() <= 0.05 else None for run in runs]
     print(f"{name:22s} updates to 5 %: {first}    worst at the end: {runs[:, -1].max():.0%}")
 
-# %%
+# %% tags=["slide"]
 show(balance_race(deviations, goal=0.05),
      "Rate .1 swings and never balances, .001 creeps, Quantile Balancing falls at once",
      name="05_race")
@@ -981,7 +981,7 @@ assert min(deviations[f"sign rule, rate {rate}"].min() for rate in (0.1, 0.01)) 
 quantile_runs = deviations["Quantile Balancing"]
 assert quantile_runs[:, 3].max() < 0.25 and quantile_runs[:, 0].min() > 1.14
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The large step swings from side to side for ever, the small one creeps, and the middle one is quick and then
 # trembles above its goal (a band reaches from the smallest to the largest value of the three worlds). Quantile
 # Balancing has no rate to choose: it arrives after 32, 13 and 19 updates, the small step after 129, 90 and 127, and
@@ -1240,7 +1240,7 @@ lab_table("specialisation", values=["family, router", "family, random", "class, 
 #
 # ![](../figures/lab_specialisation.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 11 · In the real K3
 #
 # | | K3 (report, where nothing else is said) |
@@ -1282,7 +1282,7 @@ assert (linear.num_experts, linear.num_experts_per_token, linear.moe_latent_size
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. A feed-forward network is a memory of keys and values; experts make it larger without more work for a token.

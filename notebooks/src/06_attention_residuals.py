@@ -16,7 +16,7 @@
 #     data: [figures/results/lab_residuals.json, figures/results/lab_residual_cost.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 06 · Attention residuals
 #
 # Kimi K3 has 93 layers. Suppose that layer 70 needs one thing: what layer 3 has found out about this token. In almost
@@ -56,7 +56,7 @@ from k3_scratch.reference.two_phase import bank_phase, merge_phase
 from k3_scratch.tasks.registry import task as task_called
 from k3_scratch.tasks.rewrite import Rewrite
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · What a sublayer is handed
 #
 # A **decoder layer** has two **sublayers**: a part that looks at other tokens (KDA or MLA), and a feed-forward part
@@ -78,7 +78,7 @@ from k3_scratch.tasks.rewrite import Rewrite
 # vector $x_i$ contains. Here are three for four sublayers. In the third the rows *choose*; its numbers are made up
 # (toy), and where they come from is this chapter.
 
-# %%
+# %% tags=["slide"]
 exists = np.tri(5, dtype=bool)                                    # row i reads the vectors 0 ... i
 made_up = np.array([[1, 0, 0, 0, 0], [.3, .7, 0, 0, 0], [.1, .15, .75, 0, 0], [.05, .8, .05, .1, 0],
                     [.55, .03, .05, .02, .35]])
@@ -89,11 +89,11 @@ show(depth_weights({name: np.where(exists, w, np.nan) for name, w in panels.item
      "Three triangles of weights: all ones, rows of equal shares, and rows in which a few weights are large",
      name="06_triangles")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the last rows: the sum hands over all of everything, the mean a fifth of everything, the choice mostly the
 # oldest and the newest vector. Sum and mean differ by a factor a row, and the norm at the head of each sublayer takes factors away.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · An experiment that breaks it: the sum grows
 #
 # How large is $h$? Measure size by the **root mean square** $\operatorname{rms}(x) = \sqrt{\tfrac1D \sum_c x_c^2}$.
@@ -133,7 +133,7 @@ def rms(x):
 JOINS = {"sum": lambda v: np.sum(v, axis=0), "mean": lambda v: np.mean(v, axis=0)}
 sizes = {name: np.array([rms(stack(join, seed)[0]) for seed in range(10)]) for name, join in JOINS.items()}
 
-# %%
+# %% tags=["slide"]
 depth = np.arange(65)
 show(seed_curves(depth, {"sum": sizes["sum"], "root of i + 1": np.sqrt(depth + 1), "mean": sizes["mean"]},
                  title="What 64 random sublayers read, ten seeds", x_label="sublayer i",
@@ -145,7 +145,7 @@ show(seed_curves(depth, {"sum": sizes["sum"], "root of i + 1": np.sqrt(depth + 1
 assert abs(sizes["sum"][:, 64].mean() / 65 ** 0.5 - 1) < 0.08
 assert sizes["mean"][:, 64].mean() < 0.2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The sum follows the root of the depth: after 64 sublayers it is about eight times as large as the embedding (measured
 # here). The mean of the same vectors shrinks by the same rule: sizes alone say little.
 #
@@ -201,7 +201,7 @@ my_growth = (1 + 2 * 93) ** 0.5
 # %%
 check("6.1", my_growth)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · The fix: attention over depth
 #
 # We want the weights of row $i$ to be a choice: positive, with sum one, and different for each token. That is a
@@ -287,7 +287,7 @@ _, by_mix = stack(lambda v: depth_mix(v, zero, one)[0], seed=0)
 assert np.allclose(by_sum, by_mix, atol=1e-6)                     # zero queries = plain, 64 sublayers deep
 print("largest difference in 65 x 20 x 48 outputs:", np.abs(by_sum - by_mix).max().round(9))
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · The full form
 #
 # The **full form** is the boxed line for every sublayer and for the output: $M$ sublayers, $M + 1$ mixes, each with a
@@ -325,7 +325,7 @@ check("6.3", my_full)
 # %% tags=["remove"]
 assert 187 * 188 // 2 == 17_578
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · The block form, as in K3
 #
 # The way out is a compromise with the sum. Cut the layers into **blocks**. *Inside* a block the outputs are added up
@@ -346,7 +346,7 @@ assert 187 * 188 // 2 == 17_578
 # After the last layer one more **mix**, for the head. Let us execute that with words in place of vectors, for four
 # layers in blocks of two: a "vector" is a list of names, and `+` puts lists together.
 
-# %%
+# %% tags=["slide"]
 def trace(num_layers, block_size):
     """What each mix reads.   -> rows (reader, bank, running sum, what it writes, is the sum banked now?)"""
     bank, h, rows = [], ["embedding"], []
@@ -371,7 +371,7 @@ show(source_trace(readers, [[words(v) for v in bank] for bank in banks], [words(
      "Nine mixes of four layers in blocks of two: the running sum grows and is moved into the bank twice",
      name="06_trace")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Follow the orange boxes down: the running sum grows by one output a row, and at each red arrow it becomes a banked
 # vector. Each row reads all its boxes, blue and orange, and nothing else.
 #
@@ -482,13 +482,13 @@ print("full form, blocks, blocks of one sublayer, queries of zero: all as derive
 # The last two lines are the derivations of this chapter: with blocks of a single *sublayer* the block form is the full
 # form, and with queries of zero both are the plain residual, weights and all.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · What a trained model chooses
 #
 # The course's miniature K3 has four layers in blocks of two: the trace above is its own. It was trained on six
 # families of small tasks ([chapter 09](09_training.ipynb)). Its mean weights on 64 rows that it has not seen:
 
-# %%
+# %% tags=["slide"]
 mini, corpus = pretrained("mini"), task_called("corpus")
 rows = [corpus.batch(np.random.default_rng(seed), 64, "test") for seed in range(3)]
 weights, readers, sources = depth_attention(mini, torch.tensor(rows[0].tokens))
@@ -501,7 +501,7 @@ attention_rows = [readers.index(name) for name in ("1 KDA", "2 KDA")]
 assert weights[attention_rows, 0].min() > 0.6
 assert all(abs(weights[readers.index(name), 0] - 1 / 3) < 0.15 for name in ("2 MoE", "3 MoE", "output"))
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the first column: the KDA parts of layers 1 and 2 take most of their input from the **embedding**, the bare
 # token, and the FFNs of the same layers spread theirs (measured here). That is a division of labour a sum cannot
 # express: under a plain residual both would read nearly the same vector. It is also modest: most other rows are not
@@ -546,7 +546,7 @@ assert np.mean(shares["equal"]) < np.mean(shares["fixed"]) - 0.05
 # the model grew up with this part, and taking a used part out of any trained model hurts. Whether a model *trained
 # without it* would be worse is another question; section 9 asks it, at toy size.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · Two phases, and what it costs
 #
 # All mixes of a block read the same bank; only $h$ differs. And the queries are known before anything is computed. So
@@ -695,7 +695,7 @@ assert abs(traffic["blocks, two phases"] - 5.2) < 0.05
 # %%
 lab_table("residual_cost", values=["D 32", "D 128", "D 512", "D 1024"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Follow a row from left to right: at width 32 blocks double the time of a training step (101 % more), at width 1,024
 # they add 3.72 %, and the full form 9.08 %. One decoding step, which has a single token to share the small operations
 # among, costs 8.4 % more at that width. Each doubling of $D$ quadruples the work of a sublayer and only doubles that of
@@ -778,7 +778,7 @@ print("one stream that reads and writes with weight one: the plain residual")
 # more rows of the same study say which parts matter: without the norm on the keys the full form falls back to 1.743,
 # and with weights that do not depend on the token to 1.749.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · Four ways in one small deep model
 #
 # Now trained side by side (toy): ten sublayers, $D = 24$, softmax attention with a short convolution and SwiGLU, on a
@@ -860,7 +860,7 @@ looks = {way: [look(model, fresh) for model, _ in runs] for way, runs in trained
 read = {way: np.array([[rms(one["read", i][0].flatten(0, 1).numpy()) for i in range(11)] for one in found])
         for way, found in looks.items()}
 
-# %%
+# %% tags=["slide"]
 names = {"plain": "plain residual", "full": "attention, full", "blocks": "attention, blocks of 2",
          "hyper": "hyper-connections"}
 show(seed_curves(np.arange(11), {names[way]: sizes for way, sizes in read.items()},
@@ -876,7 +876,7 @@ assert all(read["full"].max(axis=1) < 1) and all(read["hyper"][:, 10] > read["pl
 assert all(read["full"][:, 10] < read["blocks"][:, 10])
 assert all(read["blocks"][:, 10] < 0.5 * read["plain"][:, 10])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the lines from left to right: the plain sum grows to about sixteen times the size of the embedding, the full
 # form stays below one and blocks lie between (measured here). Do not read too much into it. A mean *is* smaller than a sum,
 # and four streams that are all read with weights near one half add up to twice a stream; the norm behind it makes all
@@ -932,7 +932,7 @@ def by_streams(model, seen, M):
     return torch.stack([torch.cat([row, row.new_zeros(M + 1 - len(row), *row.shape[1:])]) for row in P])
 
 
-# %%
+# %% tags=["slide"]
 def triangle(way, seed=0, M=10):
     """Mean over tokens, 1 = an equal share of the row.   -> [M + 1, M + 1], NaN above"""
     model, seen = trained[way][seed][0], looks[way][seed]
@@ -960,7 +960,7 @@ assert spread["hyper"] < 0.025 and abs(spread["full"] - 0.205) < 0.02  # columns
 assert all(0.58 < np.nanmin(triangles[names[way]]) for way in WAYS)
 assert all(np.nanmax(triangles[names[way]]) < 1.5 for way in WAYS)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # A cell that is as bright as the plain triangle is an equal share. After so short a training all weights lie between .6
 # and 1.5 times that (measured here): the queries started at zero and have hardly moved. Where the triangles differ
 # from plain, they do so in different *directions*. In the one of hyper-connections **columns** stand out, alike from
@@ -980,7 +980,7 @@ assert all(np.nanmax(triangles[names[way]]) < 1.5 for way in WAYS)
 # %%
 lab_table("residuals", values=["loss", "last read", "gradient spread", "structure", "lost without choice"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at *structure* first, the share of the weight that is away from equal shares: .342 and .242 when the queries may
 # learn quickly, .0532 at the common rate, which is why the triangles above are so pale. And these models **use** their
 # choice: set their queries to zero after training, and they lose .315 and .185 of accuracy. Bright cells in the
@@ -995,7 +995,7 @@ lab_table("residuals", values=["loss", "last read", "gradient spread", "structur
 #
 # ![](../figures/lab_residuals.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · In the real K3
 #
 # | | K3 (report) |
@@ -1035,7 +1035,7 @@ assert len(sums[-1]) == 18 and sums[-1][0] == "$v_{169}$"          # layers 84 t
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. A plain residual hands every sublayer the sum of all outputs: it grows like the root of the depth, and each output

@@ -16,7 +16,7 @@
 #            figures/results/lab_position_probes.json, figures/results/lab_attention_convolution.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 07 · NoPE
 #
 # *Mo owes Di.* Who pays? And when *Di owes Mo*? The same three words: only their order says who pays.
@@ -59,14 +59,14 @@ from k3_scratch.reference.mla import mla_naive
 from k3_scratch.reference.softmax import softmax
 from k3_scratch.tasks.right_after import RightAfter
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The smallest picture
 #
 # Four tokens: `Mo owes Di ?`. Each word has a vector; one attention head makes a query, a key and a value of
 # each, with $K = 4$ and $V = 2$ channels (toy). We watch the last token, the question mark, first in this text
 # and then in `Di owes Mo ?`.
 
-# %%
+# %% tags=["slide"]
 rng = np.random.default_rng(8)
 WORDS = {word: rng.normal(size=6) for word in ("Mo", "owes", "Di", "?")}  # a vector of D = 6 for each word
 W_Q, W_K, W_V = (rng.normal(size=(6, width)) / 6 ** 0.5 for width in (4, 4, 2))
@@ -90,11 +90,11 @@ show(order_bars(TEXTS, {"no positions": weights}, {"no positions": outputs}),
 # %% tags=["remove"]
 assert np.abs(outputs[0] - outputs[1]).max() < 1e-15
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the bars of one word: they keep their height, wherever the word stands. So the question mark gets **the
 # same output from both texts**, and whatever comes after this layer cannot tell who pays.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Three lines
 #
 # That is no accident of these numbers. Let $x_1 \dots x_T$ be the tokens; the last one asks. With $q$ the query
@@ -203,7 +203,7 @@ assert moved["torch layer, float32"] < 2e-6
 # %% [markdown]
 # Only rounding is left: sums in another order round differently (measured here).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · The mask leaks order
 #
 # One such layer is blind. Are two? In a causal model token $t$ sees the tokens $1 \dots t$, and the first layer
@@ -289,7 +289,7 @@ def blindness(names, taps, seed):
     return max(1e-17, np.mean([order_seen(stack(layers), x, rng.permutation(23)) for _ in range(10)]))
 
 
-# %%
+# %% tags=["slide"]
 ROWS = {"NoPE attention": ["attention_nope"], "linear attention": ["linear_attention"],
         "two layers of NoPE": ["attention_nope"] * 2, "RoPE attention": ["attention_rope"],
         "scalar decay": ["scalar_decay"], "delta rule": ["delta_net"],
@@ -309,7 +309,7 @@ assert all(bare[row] > 0.1 for row in ROWS if row not in ("NoPE attention", "lin
 assert bare["KDA"] > bare["RoPE attention"]
 assert min(min(values) for values in seen["convolution of 4 taps"].values()) > 0.02
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the left panel first: NoPE attention and linear attention move by nothing but rounding. Two layers of
 # NoPE do move, through the mask alone (how far depends on the size of the random weights; that they do does not).
 # And **everything that fades or erases sees order without any positions**, KDA no less than RoPE attention. On
@@ -332,7 +332,7 @@ lab_table("order")
 #
 # ![](../figures/lab_order.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · Order from a recurrence: recency
 #
 # How does a state know order? Take a decay and leave the erasing away. With $g_t = \log \alpha_t \le 0$,
@@ -369,7 +369,7 @@ check("7.3", my_recency)
 # In KDA every token chooses its decays. Below, once with the same decay for all, once with a token, say a full
 # stop, that wipes most of what came before it:
 
-# %%
+# %% tags=["slide"]
 LABELS = ["Mo", "owes", "Di", ".", "Su", "pays"]
 same, own = np.full(6, -0.22), np.array([-0.05, -0.05, -0.05, -2.5, -0.05, -0.05])
 show(token_weights({"one decay for all": recency(same), "each token its own": recency(own)}, LABELS),
@@ -380,7 +380,7 @@ show(token_weights({"one decay for all": recency(same), "each token its own": re
 assert recency(own)[5, 2] < 0.1 < 0.9 < recency(own)[5, 4]
 assert abs(recency(same)[3, 0] - 0.517) < 0.001
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the last row on the right: `Su` is fresh, everything before the full stop is nearly gone. In the
 # logarithm the weight is $-\sum |g_r|$: a distance, as RoPE has one (next section), but **measured by the text
 # itself and not in tokens**. Filler with $g \approx 0$ takes up no room; a new paragraph can be far away at once.
@@ -427,7 +427,7 @@ assert max(inside) < 1e-13 and min(outside) > 0.05
 # %% [markdown]
 # The attention layer is blind, the model is not (measured here, ten shuffles). Order has come in before.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · RoPE: positions as angles
 #
 # What do nearly all other models do? **Rotary position embedding** (RoPE; Su and others, arXiv 2104.09864). Take
@@ -477,7 +477,7 @@ check("7.4", my_rotary)
 # The course's own `rotary` in NumPy equals its torch layer; and scores do not change when the whole text moves on
 # by 1,000 places:
 
-# %%
+# %% tags=["slide"]
 q, k = np.random.default_rng(1).normal(size=(2, 7, 8))
 places, far = np.arange(7), np.arange(1000, 1007)
 by_torch = rope(torch.tensor(q)[None, :, None], torch.tensor(far))[0, :, 0].numpy()
@@ -503,7 +503,7 @@ show(order_bars(TEXTS, {"no positions": weights, "RoPE": with_rope[0]},
 # %% tags=["remove"]
 assert np.abs(with_rope[1][0] - with_rope[1][1]).max() > 0.05
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Below, the bars of one word differ between the two texts: with RoPE the question mark can tell them apart.
 
 # %% [markdown]
@@ -532,7 +532,7 @@ def my_turned_step(turn, q, k, v, old_keys, old_values):
 # %%
 check("7.5", my_turned_step)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · What is left of RoPE in K3's slice
 #
 # One trace of all that is in K3: the key slice of 64 numbers that all heads of an MLA layer share. It is called
@@ -566,7 +566,7 @@ for kind in (GatedMLA, TurnedMLA):
 # %% tags=["remove"]
 assert change > 0.02
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · Why RoPE is "destructive" when the text grows
 #
 # A model is trained on texts up to some length and then used on longer ones. What happens to the angles? Pair $i$
@@ -575,7 +575,7 @@ assert change > 0.02
 # **a longer text shows it angles that never occurred in training**. Here are the eight pairs of a head with $K =
 # 16$, trained on 32 tokens and used on 256, as in the experiment below (toy):
 
-# %%
+# %% tags=["slide"]
 speeds = 10_000.0 ** (-2 * np.arange(8) / 16)
 show(rope_dials(speeds, trained=31, longer=255),
      "Eight dials: pairs 0 and 1 have gone round in training; pairs 2 to 7 meet new angles, most of the "
@@ -585,14 +585,14 @@ show(rope_dials(speeds, trained=31, longer=255),
 assert [round(2 * np.pi / speed, 1) for speed in speeds[:4]] == [6.3, 19.9, 62.8, 198.7]
 assert sum(31 * speeds >= 2 * np.pi) == 2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look for red: six of eight pairs meet angles between query and key that no training text had (derived). What a
 # score does there, nobody has trained: the match that should count may get a *negative* cosine. The slowest pairs
 # are the harmless ones, they hardly turn at all; a model that uses only them has learnt to do without positions.
 #
 # The same for a head with 64 turning channels, as wide as K3's slice, trained on texts of 8,192 tokens:
 
-# %%
+# %% tags=["slide"]
 pairs = np.arange(32)
 turns = {f"$\\theta$ = {theta:,}": 2 * np.pi * theta ** (pairs / 32) for theta in (10_000, 500_000)}
 show(wavelengths(turns, 8192, {"trained on 8,192 tokens": 8192, "a million": 2 ** 20}),
@@ -602,7 +602,7 @@ show(wavelengths(turns, 8192, {"trained on 8,192 tokens": 8192, "a million": 2 *
 # %% tags=["remove"]
 assert [int(np.sum(values > 8192)) for values in turns.values()] == [7, 14]
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Hollow points are pairs that have not gone round once in training: 7 of 32 with $\theta$ = 10,000, 14 with
 # 500,000 (derived). A larger $\theta$ slows the hands, and scaling positions down squeezes a long text into known
 # angles; both are common, and both change the meaning of every distance, so models are trained further for each
@@ -617,7 +617,7 @@ assert [int(np.sum(values > 8192)) for values in turns.values()] == [7, 14]
 # %% tags=["remove"]
 assert abs(np.log(32) - 3.5) < 0.05 and abs(np.log(2 ** 20) - 13.9) < 0.05
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · Does it matter? Trained on 32, read at 256
 #
 # One more kind of model belongs into the comparison. **Sliding-window hybrids** (Gemma 2 and 3, gpt-oss, Command
@@ -701,7 +701,7 @@ def train(name, seed, updates=200, rows=32, rate=0.01):
     return model.eval(), np.array(right)
 
 
-# %%
+# %% tags=["slide"]
 LENGTHS = (32, 64, 128, 256)
 
 
@@ -736,7 +736,7 @@ assert abs(end["KDA, NoPE"].mean() - end["KDA, RoPE"].mean()) < 0.08
 assert 0.6 < min(end["KDA, NoPE"].min(), end["KDA, RoPE"].min())
 assert max(end["KDA, NoPE"].max(), end["KDA, RoPE"].max()) < 0.92
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at three things (all measured here, two seeds, thin lines).
 #
 # - **NoPE alone** does not learn the question: it answers a quarter, as one does who knows the bag of values and
@@ -832,7 +832,7 @@ lab_table("length", values=["32 tokens", "256 tokens"])
 #
 # ![](../figures/lab_length.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · What is readable before the global layer?
 #
 # What does the lower layer hand up? A **probe** tells: a linear map, fitted by ridge regression (least squares
@@ -853,7 +853,7 @@ def probe(model, layer, offset=0, seed=5, rows=200, T=48, start=16):
     return probes.tokens_read(x, symbols, LAGS, start), probes.position_read(x, start)
 
 
-# %%
+# %% tags=["slide"]
 raw = [build("kda,attention_nope", "swiglu", "plain", config=SIZES, seed=seed) for seed in range(2)]
 probed = {"KDA, trained": [probe(model, 1) for model, _ in runs["KDA, NoPE"]],
           "KDA, untrained": [probe(model, 1) for model in raw],
@@ -880,7 +880,7 @@ assert lags["the miniature"][1] > lags["the miniature"][2] > lags["the miniature
 assert max(r2["KDA, trained"] + r2["KDA, untrained"] + r2["window of 2"]) < 0.1
 assert max(r2["NoPE attention"]) < 0.2 and 0.25 < min(r2["the miniature"]) < max(r2["the miniature"]) < 0.55
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the shapes (measured here):
 #
 # - **NoPE attention** is flat from one place back on, a little above guessing: it hands up a bag, all earlier
@@ -926,7 +926,7 @@ lab_table("attention_convolution", values=["accuracy", "steps to 90 %"])
 #
 # ![](../figures/lab_attention_convolution.png)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · In the real K3
 #
 # | | K3 (report, unless said otherwise) |
@@ -970,7 +970,7 @@ assert [round(float(np.log(2) / (5 * (1 - np.exp(-dt)))), 1) for dt in (1e-3, 1e
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. Attention without positions is a ratio of sums over tokens, so it reads a set; a permutation test shows it in

@@ -14,7 +14,7 @@
 #       - "decode with both kinds of memory, pad, pack, and predict the loss before training"
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 08 · The miniature K3
 #
 # Seven chapters have built seven parts. This one puts them together, and what is left to decide sounds like little:
@@ -56,18 +56,18 @@ from k3_scratch.reference.silu import silu
 from k3_scratch.tasks.corpus import FAMILIES, Corpus
 from k3_scratch.tasks.vocabulary import NEWLINE, decode, encode
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · Which part stands where
 #
 # A K3 is described by its **configuration** alone, about forty numbers. From it follows what each layer is made of:
 
-# %%
+# %% tags=["slide"]
 config = preset("mini")
 show(architecture.architecture(config, "The miniature K3: everything there is, and who reads what"),
      "Left the four layers with the vectors that each mix reads, right the inside of the parts",
      name="08_miniature")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the red lines on the left: no box has a straight way up; each reads, through a mix, what the dots mark.
 #
 # Three rules place the parts (report); layers are counted from 0:
@@ -97,7 +97,7 @@ def my_layer_plan(layers, first_k_dense, block_size):
 # %%
 check("8.1", my_layer_plan)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · The weights
 #
 # `pretrained("mini")` is a miniature that was trained for some minutes ([chapter 09](09_training.ipynb)). Its weights
@@ -136,7 +136,7 @@ assert len(outside) == 5 and len(parts("layers.1.")) == 31
 # - The **head** (`lm_head`) has one row for each token too: the score, or **logit**, of a token is the product of its
 #   row with the last vector. In some models head and embedding are one table; in K3 they are two (report).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · The order of evaluation
 #
 # Here is everything that happens between the two tables. Start with $h$ = the embedded tokens and an empty **bank**.
@@ -200,7 +200,7 @@ def my_last_steps(bank, h, query, gamma, norm, embedding, head):
 # %%
 check("8.3", my_last_steps)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · The whole model
 #
 # Now all of it, from the parts of chapters 01 to 06. `kept` is what a layer remembers from one call to the next: empty
@@ -317,7 +317,7 @@ print(f"logits {list(logits.shape)} of size {np.abs(logits).max():.1f};",
 # They agree, and not because all are ours: other people's programs (llama.cpp, transformers, mlx-lm) load the same
 # weights and give the same tokens; [chapter 12](12_scaling_up.ipynb) runs one of them.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · An experiment that breaks it
 #
 # How would we have noticed a slip? `assembled` takes the sublayers of a torch model and joins them in NumPy, with one
@@ -402,7 +402,7 @@ assert np.abs(assembled(single, held_out[:8]) - by_torch).max() < 1e-3
 # this course: **compare numbers, not scores**. Logits, to nine digits, against a program that somebody else has written,
 # on trained weights.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · One forward pass, everything shown
 #
 # The text is `w6 s6 k8 u2?k`: four pairs (`k8` says that the digit 8 goes with the letter k), then k is asked. First the
@@ -431,7 +431,7 @@ assert [len(trace[name][0][1]) for name in trace] == [1, 2, 2, 2, 2, 3, 3, 3, 3]
 # Next the sources of all nine mixes, at two tokens: the digit 8, where the pair *k8* is complete, and the last k, where
 # the answer must be given.
 
-# %%
+# %% tags=["slide"]
 SOURCES = ("embedding", "layers 0 and 1 (so far)", "layers 2 and 3 (so far)")
 places = {"at the 8 of k8": 7, "at the last k": 12}
 
@@ -453,7 +453,7 @@ show(pass_trace.pass_trace(readers, SOURCES, shares, sizes, title=f"One pass of 
      "Shares of the embedding and of both blocks in nine mixes at two tokens, and sizes of the outputs",
      name="08_pass")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Read it upwards, and compare the two columns: the same queries choose differently at different tokens. (Blue and orange
 # are sums of a block's outputs, those written *so far*.) The same as a table, with the size of what each sublayer reads
 # and writes at the last token:
@@ -475,7 +475,7 @@ assert shares["at the last k"][1, 1] > 0.8
 # there before layer 2 began**, and the upper half of the model is nearly passed over (measured here, one text). Section
 # 11 tests that guess by taking parts away.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · Where the parameters are, and where the work is
 #
 # One token multiplies with most matrices once. So parameters and work would be the same account, but for three things:
@@ -502,7 +502,7 @@ def accounts(config, context):
     assert sum(held) == count.total and sum(done) == work.total   # nothing is left out
     return np.array(held) / count.total, np.array(done) / work.total
 
-# %%
+# %% tags=["slide"]
 both = {"miniature": accounts(config, 80), "Kimi K3": accounts(preset("kimi_k3"), 4096)}
 show(two_shares.two_shares(both, [(name, group[0]) for name, group in GROUPS.items()],
                 first="share of the parameters", second="share of the work for one token"),
@@ -519,7 +519,7 @@ assert abs(both["Kimi K3"][0][4] - 0.98) < 0.005 and 0.4 < both["Kimi K3"][1][4]
 assert abs(held[1] - 0.14) < 0.01 and abs(done[1] - 0.33) < 0.01
 assert mini_count.active == 223_116
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the two bars of the routed experts: in the miniature they hold 59 % of the parameters and do 15 % of the work,
 # in K3 98 % and less than half (derived). Each expert is a place to put things; a token pays only for those it visits.
 # KDA is the other way round.
@@ -548,7 +548,7 @@ check("8.4", my_answer)
 # %% tags=["remove"]
 assert sum(parameters_of_layer(config, 1).values()) == sum(a.size for a in parts("layers.1.").values())
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · Two kinds of memory, and decoding
 #
 # To write a text, a model is called once for each token. It would be wasteful to read the whole text again each time.
@@ -560,7 +560,7 @@ assert sum(parameters_of_layer(config, 1).values()) == sum(a.size for a in parts
 # - and nothing else. Norms, experts, gates, mixes over depth and head look at one token alone. The bank is made anew
 #   for each token and forgotten.
 
-# %%
+# %% tags=["slide"]
 show(kept_memory.kept_memory(config, 80),
      "Three KDA layers keep four squares and a thin strip each, the MLA layer eighty rows of forty numbers",
      name="08_memory")
@@ -575,7 +575,7 @@ assert cache_bytes(config, 80, 4).convolution == 4 * 1728
 assert (memory[0]["tail"].shape, memory[0]["state"].shape) == ((1, 3, 192), (1, 4, 16, 16))
 assert memory[3]["rows"].shape == (1, 13, 40)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The blue areas have this size for any text; the yellow one gets one row wider with each token, and at 80 tokens its
 # 3,200 numbers have passed the 3,072 of all three states (derived).
 
@@ -679,7 +679,7 @@ assert max(abs(a - b) for a, b in zip(wiped[3, "rows"], wiped[0, ""], strict=Tru
 # [chapter 04](04_multi_head_latent_attention.ipynb) found. Other questions need other pieces; section 11 looks at all six
 # families.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · Two texts in one batch
 #
 # Texts in a batch have different lengths, but an array is a rectangle. So the shorter one is **padded**, in this course on
@@ -710,7 +710,7 @@ assert min((got - alone[1]).abs().max().item() for got in careless) > 0.5
 # With mask and documents both texts come out as alone; without them the second one is disturbed by strangers (measured
 # here), and again no error is raised.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · Before training
 #
 # Where does a K3 start? All matrices are drawn from a normal distribution with standard deviation .02; all norm weights
@@ -785,7 +785,7 @@ check("8.6", my_first_loss)
 # %% [markdown]
 # Does it hold? Miniatures with five spreads of their matrices, five seeds each, loss on held-out rows of the six tasks.
 
-# %%
+# %% tags=["slide"]
 spreads = np.array([0.02, 0.05, 0.1, 0.15, 0.2])
 
 
@@ -810,13 +810,13 @@ assert np.abs(first.mean(axis=0) - expected).max() < 0.1 and np.abs(first - expe
 assert abs(first[:, 0].mean() - 5.57) < 0.02 and first[:, 0].std() < 0.02
 assert abs(ch08.first_loss(163_840, 7168, np.array([0.02]))[0] - 13.44) < 0.005
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The mean of the seeds lies on the parabola within a tenth; single seeds scatter, the more the wider (measured here). The miniature starts at 5.57,
 # which is $\ln 260$ and a hundredth. A model of K3's width with $\sigma = .02$ would start at 13.44, 1.43 above
 # $\ln 163{,}840 = 12.01$ (derived; what K3 itself started with is not published). A first loss *far* from this formula, on the
 # other hand, is worth a search: then the last norm, or the scale of the head, is wrong.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 11 · What the trained miniature says
 #
 # One held-out question of each family, answered greedily, and the answer that was wanted:
@@ -871,7 +871,7 @@ def right_answers(batch):
             found.append(finish(number // 2))
     return found
 
-# %%
+# %% tags=["slide"]
 with torch.no_grad():
     silent = np.array([[right_answers(corpus.batch(np.random.default_rng([9, seed, i]), 48, "test", name))
                         for i, name in enumerate(FAMILIES)] for seed in range(3)])  # [batches, families, 9]
@@ -892,7 +892,7 @@ assert closed[3] < 0.6 and added[3] < 0.65
 assert all(0.6 < added[i] < 0.77 for i in (2, 6, 8)) and added[4] > 0.9
 assert min(part[i] for part in (recall, copied, flipped, closed, told) for i in (2, 6, 8)) > 0.93
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look for the dark cells (measured here, all of it):
 #
 # - **KDA in layer 0** is needed by everyone. Recall falls to .19, near the .10 of guessing, and as nothing else brings it
@@ -910,18 +910,18 @@ assert min(part[i] for part in (recall, copied, flipped, closed, told) for i in 
 # the layers above have learnt to read it, as the weights of [chapter 06](06_attention_residuals.ipynb) show. What *training*
 # without a part costs is another experiment, in [chapter 09](09_training.ipynb).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 12 · In the real K3
 #
 # The same function draws the real one. Nothing above it was about size, so nothing changes but numbers:
 
-# %%
+# %% tags=["slide"]
 k3_config = preset("kimi_k3")
 show(architecture.architecture(k3_config, "Kimi K3: the same plan with other numbers"),
      "The real K3 drawn from its configuration: eight blocks of twelve layers, 896 experts in a MoE",
      name="08_kimi_k3")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare with section 1: only the encoder of pictures at the bottom is new ([chapter 10](10_native_vision.ipynb)).
 
 # %%
@@ -966,7 +966,7 @@ assert abs(2 * 163_840 * 7168 / 2_779_484_476_000 - 0.0008) < 1e-4
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. Three KDA layers to one MLA, the last always MLA; the first FFN dense; each sublayer reads the norm of a mix.

@@ -17,7 +17,7 @@
 #            figures/results/lab_optimisers.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 09 · Training it
 #
 # *Chapter 08 ended with half a million numbers, all of them noise, and a model that answers every question with
@@ -55,19 +55,19 @@ from k3_scratch.tasks.splits import split_of
 from k3_scratch.tasks.vocabulary import NEWLINE, PAD, decode, encode
 from k3_scratch.training import evaluate, loop, muon, options, run_folder, schedule, shards
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · What the model is asked
 #
 # A miniature cannot learn language. It can learn tasks that need the same parts: to remember, to overwrite, to keep
 # an order. Six programs write them, as plain characters; a token is a byte.
 
-# %%
+# %% tags=["slide"]
 SHOWN = {name: FAMILIES[name].example(np.random.default_rng(5), "train") for name in FAMILIES}
 show(draw.task_rows({name: (example.text, example.marks) for name, example in SHOWN.items()}),
      "One line of each of six tasks; the cells of the answers are filled, those of the questions are white",
      name="09_tasks")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The filled cells are what the model must write; everything else is given.
 #
 # | family | what it needs |
@@ -120,7 +120,7 @@ print("in two splits:", len(shared))
 # (`85+47` is the same content as `47+85`, and the same list with other questions is the same list: the hash sees a
 # sorted sum and no questions. Otherwise a model could look up half of the test.)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Where the loss is taken
 #
 # A language model usually learns from every character: each one should have been foreseen. Look at a line of recall
@@ -187,7 +187,7 @@ with torch.no_grad():
 assert np.isclose(loss.item(), answer_loss(logits, batch.targets), rtol=1e-5)  # ours = the package's
 print(f"loss of the untrained miniature {loss.item():.3f};  log 260 = {np.log(260):.3f}, a guess among all")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · Muon: a step in all directions at once
 #
 # Now downhill. Chapter 01 went with Adam, which treats each number by itself. K3 uses **Muon** for its matrices. Why
@@ -276,7 +276,7 @@ check("9.2", my_newton_schulz_step)
 # %% [markdown]
 # Five steps make Muon's orthogonalisation; the package does it for many matrices at a time.
 
-# %%
+# %% tags=["slide"]
 def newton_schulz(x, steps=5):
     """Push all singular values of a matrix towards 1.   [m, n] -> [m, n]"""
     x = x / (np.linalg.norm(x) + 1e-7)
@@ -302,7 +302,7 @@ show(draw.singular_values(sizes, {words[count]: after[count] for count in words}
 assert np.sum((spectrum[5] < 0.68) | (spectrum[5] > 1.21)) == 2
 assert 0.68 < after[5][sizes >= 0.0025].min() < after[5].max() < 1.21
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Follow the lines into the grey band: five steps turn values that differ by hundreds into values between about .7 and
 # 1.2; of the 64 of this matrix two are left below (measured here).
 #
@@ -315,7 +315,7 @@ assert 0.68 < after[5][sizes >= 0.0025].min() < after[5].max() < 1.21
 # \sqrt{\max(r, c)}$. Times $.2 \sqrt{\max(r, c)}$, each entry moves by about .2 of the learning rate, which is what
 # Adam's entries do in practice (Moonlight, arXiv 2502.16982): both can share one rate.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · Why per head
 #
 # $W_q$ of an attention layer is not *one* matrix. Its rows are the heads' own matrices, one below the other: 96 in K3
@@ -408,7 +408,7 @@ assert all(agree[title, "whole"].max() < 0.70 and agree[title, "per head"].min()
 assert abs(agree[tall, "whole"].mean() - agree[tall, "per head"].mean()) < 0.03
 assert spectra[tall, "whole"].min() < 0.05 and spectra[tall, "per head"].min() > 0.65
 
-# %%
+# %% tags=["slide"]
 show(draw.lab_curves({title: {way: (np.arange(1, spectra[title, way].shape[1] + 1), spectra[title, way])
                               for way in ("whole", "per head")} for title in MATRICES},
                      title="Singular values of each head's part of an update (thin: heads, thick: mean)",
@@ -417,7 +417,7 @@ show(draw.lab_curves({title: {way: (np.arange(1, spectra[title, way].shape[1] + 
      "Singular values by head: alike for two square matrices; for W_qb, with more rows than columns, the "
      "whole update falls to almost 0 and the one per head stays above .6", name="09_heads")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # In the third panel the two ways part: $W_{qb}$ has 96 rows and only 32 columns, so as a whole it has only 32
 # directions for four heads of 24 rows, and each head gets a share of them.
 #
@@ -472,7 +472,7 @@ print(f"W_q of K3, one step: {whole:.2e} multiplications as a whole, {per_head:.
 # %% tags=["remove"]
 assert round(whole / per_head) == 72
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · Everything else: AdamW, the rate, the clip
 #
 # Not every parameter is a matrix in the sense of section 3. Muon leaves to **AdamW**: all vectors (norms, decays, the
@@ -659,7 +659,7 @@ if full_run():
 # namely how often each letter comes. A large language model trained on text is not in this place: most of its
 # characters can be foreseen to some part, and it has seen enough of them to get to the rest.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · The run
 #
 # Now the miniature itself, all six families. The committed weights were trained for 2,000 updates; here we have time
@@ -712,20 +712,20 @@ def look(step, model):
 log = train(model, corpus, TOTAL, rate=5e-3, watch=look)
 print(f"{TOTAL} updates: loss {log['loss'][0]:.2f} -> {log['loss'][-10:].mean():.2f}")
 
-# %%
+# %% tags=["slide"]
 show(draw.loss_curve(np.arange(1, TOTAL + 1), log["loss"], validation_steps=MARKS,
                      validation_loss=seen["loss"], learning_rate=log["rate"]),
      "The loss falls from 5.6 to 1.9 within forty updates, then slowly to .46; validation goes with it",
      name="09_loss")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The steep part is over after forty updates, at about 1.85: by then the model knows *which* characters answers are made
 # of, and guesses among them. All the rest is slow: task by task it finds out how to know. (Validation lies a little
 # higher because it asks all families equally often, and training asks more for stories.)
 #
 # ### Family by family, on top of the full runs
 
-# %%
+# %% tags=["slide"]
 full, families = results("mini_curves"), list(FAMILIES)
 here = {name: [each[name] for each in seen["accuracy"]] for name in families}
 longer = {name: [run["accuracy"][name] for run in full["runs"]] for name in families}
@@ -745,7 +745,7 @@ if full_run():
     assert np.allclose([last[name] for name in families], wanted, atol=0.02)
     assert last["recall"] > max(at_600["recall"]) and last["brackets"] > max(at_600["brackets"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Each panel has its own pace. Recall comes first, .99 at the end of this run, then brackets with .89; stories rest at
 # .80 (half of their characters, the second letters of names, are easy, so that is about .6 of the first ones); copying
 # and reversing, .68 each, climb together, since both need a word kept in order; addition is last with .62 (measured
@@ -779,7 +779,7 @@ for step, written in seen["answers"].items():
 # A loss says *that* a model learns. Four more instruments say whether its parts work. The first two: how long the KDA
 # channels remember, and which earlier vectors each sublayer reads.
 
-# %%
+# %% tags=["slide"]
 def lives(moment):
     """Half-lives of every channel, sorted, one row a head.   -> {layer: [H, K]}"""
     return {layer: np.sort(draw.half_life(alpha), axis=1) for layer, alpha in moments[moment].decay.items()}
@@ -799,13 +799,13 @@ assert medians[0] == [19.3, 14.6, 12.1]
 if full_run():
     assert np.allclose(medians[TOTAL], [17.0, 9.4, 7.8], atol=1.0)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The lines hardly move. Half-lives begin spread from one or two tokens to over a hundred, because `dt_bias` is drawn
 # that way, and training only bends them: the medians of the three layers go from 19, 15 and 12 tokens to 17, 9 and 8
 # (measured here). A decay is a slow thing to learn: to find out that remembering for 100 tokens pays, a channel must
 # already remember for something like 100 tokens. So the *start* decides, and section 10 shows what happens without it.
 
-# %%
+# %% tags=["slide"]
 show(draw.depth_weights({f"update {moment}": moments[moment].depth for moment in three}, moments[0].readers,
                         ["emb", "0-1", "own"]),
      "Three maps of who reads what over depth: equal shares at first, then uneven rows", name="09_depth")
@@ -818,14 +818,14 @@ if full_run():
     assert np.allclose(end[[2, 4, 6], 0], [0.80, 0.76, 0.71], atol=0.05)
     assert np.allclose(end[[7, 8], 1], [0.55, 0.54], atol=0.05)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Compare the first map with the last. (*emb* is the embedding, *0-1* the sum of the first block of two layers, *own*
 # the running sum of the reader's own block.) The queries over depth begin at zero, so every mix is a plain mean. In
 # the end the attention parts of layers 1, 2 and 3 take .80, .76 and .71 from the embedding: to look something up they
 # want the token itself. The last MoE and the output take more than half from the first block (measured here). One run
 # shows *that* rows differ, not that they must differ in this way.
 
-# %%
+# %% tags=["slide"]
 show(draw.expert_load(MARKS, np.array(seen["load"]), [f"layer {layer}" for layer in model.moe_layers()]),
      "Load of sixteen experts in three layers over the run: an even colour, busiest and idlest close to 1",
      name="09_loads")
@@ -836,7 +836,7 @@ if full_run():
     assert abs(loads[0].max() - 1.55) < 0.1 and abs(loads[0].min() - 0.69) < 0.1
     assert abs(loads[-1].max() - 1.14) < 0.04 and abs(loads[-1].min() - 0.93) < 0.04
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The maps turn into one colour. In the first fifty updates, while routers move fast, the busiest expert has 1.55 times
 # its fair share and the idlest .69 times; in the last fifty it is 1.14 and .93 (measured here). A bias is always set
 # from the batch before, so some noise of single batches remains.
@@ -861,7 +861,7 @@ if full_run():
 # (That the MLA layer of the *published* miniature is idle, which no picture of this section shows, was found by
 # silencing it: [chapter 04](04_multi_head_latent_attention.ipynb). Instruments show only what they measure.)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · What each part did
 #
 # One run proves nothing about a part: take the part away and train again, with several seeds. The lab has done so for a
@@ -870,7 +870,7 @@ if full_run():
 # %%
 lab_table("ablation", values=["loss", "recall", "brackets", "addition"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Read the ± first. Five seeds of the *same* K3 lie between .95 and 1.23 in loss and between .50 and .80 in recall: a
 # difference of .1 in the means says nothing. What stands out of that: attention alone learns hardly anything in this
 # time; experts without a latent (here half as wide, for equal work) and models without the convolution are behind K3 in
@@ -902,7 +902,7 @@ assert all(min(by_variant[name]) > max(k3_loss) for name in behind)
 # %%
 lab_table("optimisers", values=["loss", "accuracy", "rate"])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Both forms of Muon are far ahead of AdamW after the same number of updates (.98 and .83 against 1.62), in every seed.
 # **Per head is not better than whole here**: three seeds of one overlap with three of the other, and the mean is on the
 # side of whole matrices. With two heads there is little to couple (section 4); nobody should read more out of it, in
@@ -919,7 +919,7 @@ adamw, whole_matrices, each_head = (losses[name] for name in ("AdamW", "Muon, wh
 assert [round(float(np.mean(each)), 2) for each in (adamw, whole_matrices, each_head)] == [1.62, 0.83, 0.98]
 assert max(whole_matrices + each_head) < min(adamw) and max(whole_matrices) > min(each_head)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 10 · A clinic of failures
 #
 # None of the following raises an error. Four illnesses, each a copy of the small model of section 6 (which is the
@@ -1004,7 +1004,7 @@ for place, (illness, beds) in enumerate(ward.items()):
           *(f"{log['loss'][-10:].mean():.2f}" for log in both),
           "  answers right", *(f"{share:.2f}" for share in right[illness]))
 
-# %%
+# %% tags=["slide"]
 TELL = {"rate × 20": "norm", "no balancing": "load", "no key norm": "keys", "no key norm,\nW_k × 10": "keys",
         "dt_bias 0": "half_life"}
 show(draw.clinic_chart(np.arange(1, UPDATES + 1), VISITS, charts, TELL),
@@ -1025,7 +1025,7 @@ if full_run():
     assert np.quantile(charts["dt_bias 0"]["half_life"], 0.95) < 0.6
     assert abs(charts["no key norm"]["keys"][1, -1] - 1.66) < 0.1 and charts[too_long]["keys"][1, -1] > 8
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Each row against the grey of the healthy run:
 #
 # - **rate × 20.** The loss falls *faster* at first and then stays at the level of guessing. The norm of the gradient
@@ -1067,7 +1067,7 @@ my_diagnosis = "decay"
 # %%
 check("9.6", my_diagnosis)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 11 · In the real K3
 
 # %%
@@ -1099,7 +1099,7 @@ assert k3.num_layers - k3.first_k_dense == 92
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. The loss is taken on answers only, first the mean in each window: random characters would drown what can be learnt.

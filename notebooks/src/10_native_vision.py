@@ -16,7 +16,7 @@
 #     data: [figures/results/vision_seeds.json, figures/results/vision_curves.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 10 · Native vision
 #
 # *"What is left of the square?"* To answer, one must see the picture and read the question, and the two must meet
@@ -59,14 +59,14 @@ from k3_scratch.training.loop import Trainer
 from k3_scratch.training.options import defaults
 from k3_scratch.vision import picture_tokens
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · The smallest picture
 #
 # A picture is an array $[Y, X, C]$ of numbers from 0 to 255: $Y$ rows, $X$ columns, $C = 3$ channels for red, green and
 # blue. Ours have 12 × 12 pixels on a gray and noisy ground. On it stand two or three *things*, each one of four shapes
 # in one of four colours, in different squares of a 3 × 3 grid (toy).
 
-# %%
+# %% tags=["slide"]
 scene = (("plus", "gold", 0, 1), ("box", "red", 1, 0), ("tee", "blue", 2, 2))  # shape, colour, row, column
 image = draw([scene], np.random.default_rng(0))[0]                # uint8 [Y, X, C]
 config = preset("vision")
@@ -76,7 +76,7 @@ show(paint.picture_sequence(image, eye.patch_size, eye.merge, "red? "),
      "A picture of 12 by 12 pixels cut into 36 patches and nine tokens, which stand before a question",
      name="10_sequence")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # From top to bottom: pixels become *patches*, patches become *tokens*, tokens stand in one row with the letters of the
 # text. From there on nothing knows any more which vector was a picture. The whole chapter follows the small boxes at
 # the right: cut, encode, merge, project, and then train.
@@ -114,7 +114,7 @@ cut = reference.patches(pixels, eye.patch_size)                             # [P
 assert np.array_equal(cut, patches_torch(torch.tensor(pixels), eye.patch_size).numpy())  # reference = layer
 print("patches:", cut.shape, "  a patch of nothing but ground:", cut[0, 2, 3].round(2))
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · The encoder, and what breaks without positions
 #
 # Each patch is multiplied with a matrix, $x = W_e\,\text{patch}$, and becomes a vector of $h$ numbers (48 here, 1,024 in
@@ -227,7 +227,7 @@ for dy, dx in ((0, 1), (2, -1)):
     assert np.allclose(same, same[0])                             # only the step counts, not where
     print(f"key {dy} rows below, {dx} columns to the right: q . k = {same[0]:.3f} wherever the query is")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · Merge, project, place
 #
 # 36 patches would be 36 tokens, and every token passes through the whole language model. **Pixel shuffle** puts each
@@ -337,7 +337,7 @@ def my_targets(tokens, marks):
 # %%
 check("10.5", my_targets)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · Questions about pictures
 #
 # Rows of training hold two pictures, each followed by questions and answers about it, as many as there is room for
@@ -354,7 +354,7 @@ check("10.5", my_targets)
 # things belong to training and which are **held out** is decided by a hash of the arrangement, so no picture of the
 # test has ever been seen with other noise.
 
-# %%
+# %% tags=["slide"]
 data = Pictures()
 pages = [data.page(np.random.default_rng(seed), "train") for seed in range(4)]
 pictures = [draw([part[0]], np.random.default_rng(seed))[0] for seed, (part, _) in enumerate(pages)]
@@ -363,7 +363,7 @@ show(paint.picture_answers(np.array(pictures), asked),
      "Four pictures of two or three coloured shapes, under each the questions asked about it in training",
      name="10_questions")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Under each picture its part of the row, exactly as it is trained on. What can be answered without the picture? Always
 # giving the commonest answer to a question is right for a quarter of the shapes and colours, a third of the relations and
 # a little more than half of the counts (counted below as *text only*).
@@ -388,7 +388,7 @@ with tempfile.TemporaryDirectory() as folder:
 print(f"{UPDATES} updates in {short['train_seconds']:.0f} s")
 print("whole answers right:", {kind: round(value, 2) for kind, value in short["exact_match"].items()})
 
-# %%
+# %% tags=["slide"]
 long = results("vision_curves")
 by_seed = np.array([[run["accuracy"][kind] for kind in KINDS] for run in long["runs"]])  # [seeds, kinds, n]
 here = np.array([[entry["validation_accuracy"][kind] for kind in KINDS] for entry in checks])
@@ -397,21 +397,21 @@ show(paint.vision_curves(KINDS, long["steps"], by_seed.swapaxes(1, 2), [entry["s
      "Right characters of answers against updates for four kinds of questions: a short run over three long",
      name="10_training")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The thick line is the run above, the thin ones are the committed runs (measured on held-out pictures, in single
 # characters: once the first letter of an answer is there, the others follow, so guessing starts well above zero). What
 # a picture *contains* is learnt first: naming any shape that is there is already better than a guess. That the *red*
 # thing is the one asked for takes some hundred updates more: text and encoder must agree on what red is before either
 # gains from it.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · Asking
 #
 # From here on the published model, `pretrained("vision")`: seed 0 of the long runs. A question is text, the answer is
 # written as text by the same greedy generation as anywhere else in this course. In `"@red? "` the `@` stands for nine
 # markers.
 
-# %%
+# %% tags=["slide"]
 seeing = pretrained("vision")
 
 
@@ -430,7 +430,7 @@ show(paint.picture_answers(pictures, told),
      "Eight pictures that were never trained on, the questions about them and the answers of the model",
      name="10_answers")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Each question was asked alone, behind its picture. Now the one of the title, about the gold plus and its neighbours, and
 # several pictures interleaved with text: the second question follows a second picture, in the same cache.
 
@@ -465,7 +465,7 @@ assert (whole[:, MARKERS:] - piece).abs().max() < 1e-9            # in two calls
 assert after_picture == letters.nbytes()                          # nine markers = nine letters
 print(f"cache after the picture: {after_picture:,} bytes; after nine letters: {letters.nbytes():,} bytes")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · Does it look?
 #
 # A high score alone does not show that pictures are used: questions can be guessed. Three controls, each takes away
@@ -475,7 +475,7 @@ print(f"cache after the picture: {after_picture:,} bytes; after nine letters: {l
 # - **swapped**: every row gets the pictures of another row, so that all looks as in training and nothing fits;
 # - **text only**: no model at all, the commonest answer to the same question in the training data.
 
-# %%
+# %% tags=["slide"]
 runs = results("vision_seeds")
 scores = {"pictures": [[run["exact_match"][kind] for kind in KINDS] for run in runs]}
 for control in ("blanked", "swapped", "text_only"):
@@ -486,7 +486,7 @@ show(paint.control_bars(list(KINDS), scores, goals=GOALS,
      "Answers right with pictures, with blanked and swapped pictures and from the text alone, for four kinds",
      name="10_controls")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The filled bars are the committed runs with their own pictures, a dot a seed; dashed lines are what this course set out
 # to reach. Without the right picture the same weights fall to about what the text gives, so the answers do come from
 # the pictures. Three remarks.
@@ -508,7 +508,7 @@ for run in runs:
     for control in run["controls"].values():
         assert max(control[kind] for kind in KINDS if kind != "count") < 0.45
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · Where does an answer come from?
 #
 # Cover one square of the picture after the other with plain ground, and see how much less likely the right answer becomes
@@ -536,7 +536,7 @@ def covered(image, question, answer):
     logs = log_probability(np.array(versions), question, answer)
     return np.maximum(logs[0] - logs[1:], 0).reshape(3, 3)
 
-# %%
+# %% tags=["slide"]
 cases = [("red?", "box", (1, 0)), ("tee?", "blue", (2, 2)), ("left of plus?", "box", (1, 0)),
          ("below box?", "tee", (2, 2))]
 image = asked_about[0]
@@ -547,7 +547,7 @@ show(paint.picture_looks(np.array([image] * 4), maps,
      "Four questions about one picture; under each, how much every square is worth to the answer",
      name="10_covered")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The framed square holds the thing that the answer names, and covering it costs most; empty squares cost nothing. But
 # look at the second question: its frame is empty too. Covered, the tee is gone, and the model guesses *blue* all the
 # same. One picture can mislead, so here are many: held-out pictures, each with one question of a kind, and the mean over
@@ -590,7 +590,7 @@ for kind in table:
 # One of the four layers of this model is attention (MLA, layer 3), and its weights can be read directly: how strongly
 # does the place that predicts the answer's first letter attend to each marker?
 
-# %%
+# %% tags=["slide"]
 heads = {}
 for question, answer, _ in cases:
     tokens = torch.tensor([prompt("@" + question + " ")])
@@ -603,7 +603,7 @@ show(paint.picture_looks(np.array([image] * 4), np.array([weights for weights, _
      name="10_attention")
 print("share of the attention on the picture:", [round(float(share), 2) for _, share in heads.values()])
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Most of this attention lies on the picture, hardly any on the text, and on squares with things more than on empty
 # ones; in the second map it even finds the very square. It would make a fine figure with the words "the model looks
 # here". But the first map avoids the red box, and the answer was right. [Chapter
@@ -635,7 +635,7 @@ assert loss_of["layer 1, KDA"]["relation"] < 0.6 and loss_of["layer 2, KDA"]["sh
 # What this does not show: that MLA is of no use in K3. With 69 layers of KDA below 24 of attention, contexts of a million
 # tokens and pictures of a thousand, there is more to be found than in nine squares.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · In the real K3
 #
 # | | K3 | here (toy) |
@@ -693,7 +693,7 @@ check("10.6", my_photo_tokens)
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. A picture is cut into patches, each a vector; an encoder without a mask lets every patch see all others.

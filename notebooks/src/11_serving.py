@@ -14,7 +14,7 @@
 #       - "let a small model guess and the big one check, and take back what was wrong without copies of the state"
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 11 · Serving
 #
 # *You ask a chat a question, read its answer, and ask the next one. Your program sends the whole conversation again.
@@ -57,7 +57,7 @@ from k3_scratch.tasks.corpus import FAMILIES, Corpus
 from k3_scratch.tasks.vocabulary import NEWLINE, decode, encode
 from k3_scratch.training.draft import train_draft
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · Two kinds of memory
 #
 # Between two tokens the miniature keeps three things: for each KDA layer the state $S$ (per head a matrix $K \times V$
@@ -81,7 +81,7 @@ for length in lengths:
 # The same formula with K3's sizes (report): 69 KDA layers with 96 heads of $128 \times 128$ numbers in float32; 24 MLA
 # layers with $512 + 64$ numbers a token in bfloat16, two bytes each.
 
-# %%
+# %% tags=["slide"]
 k3 = preset("kimi_k3")
 contexts = 2 ** np.arange(10, 21)
 sizes = [cache_bytes(k3, int(tokens)) for tokens in contexts]
@@ -96,7 +96,7 @@ show(cache_lines(contexts, {"KDA states": [size.kda_state for size in sizes],
 assert (STATE, ROW) == (434_110_464, 27_648)
 assert STATE / 2 ** 20 == 414
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The states are a flat line of 414 MiB; the latents, 27,648 bytes a token, pass it at some length (derived).
 
 # %% [markdown]
@@ -120,7 +120,7 @@ check("11.1", my_length)
 # Read it the other way round: **keeping a state once costs as much as keeping the latents of almost sixteen thousand
 # tokens.** Whoever wants to keep states at many places of a text must choose the places.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · Can one not simply go back?
 #
 # A row of latents belongs to one token. To forget the last three tokens, count three rows less. For the state, the
@@ -190,7 +190,7 @@ def way_back(seed, floor, T=60, K=16):
     return np.array(errors)
 
 
-# %%
+# %% tags=["slide"]
 back = {f"g down to {floor:g}": np.array([way_back(seed, floor) for seed in range(10)])
         for floor in (-0.01, -0.5, -5.0)}
 powers = {name: np.log10(np.clip(runs, 1e-17, 1e60)) for name, runs in back.items()}
@@ -199,7 +199,7 @@ show(seed_curves(np.arange(1, 61), powers, title="Undoing KDA tokens in double p
      "Error of the state after taking back up to sixty tokens: it grows by a factor a token",
      name="11_undo")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at how many tokens a line needs to climb to 0: there the error is as large as the state itself. The same in
 # numbers, the median of the seeds:
 
@@ -218,7 +218,7 @@ assert all(errors[0] < 1e-9 for errors in medians.values())
 # the machine keeps: **it is gone.** A memory that can forget cannot be run backwards. Two ways are left: keep the state
 # at some places (sections 3 and 4), or keep what is needed to compute it again from an older one (section 5).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · A store of prefixes
 #
 # A server sees many prompts that begin alike. Cut every text into **blocks** of a few tokens and give each block a
@@ -250,13 +250,13 @@ assert names[0][0] == names[2][0] and names[0][1:] != names[2][1:] and names[0][
 # block edges, since each costs as much as thousands of rows. A hit is the longest prefix for which *everything* is
 # there: all layers' states at its end and the latents of all its blocks. Whatever lies behind must be computed.
 
-# %%
+# %% tags=["slide"]
 show(prefix_blocks(6, [1, 3, 6], {"another question": 55, "exactly an edge": 48, "one token less": 47,
                                   "other user": 20}),
      "Six blocks of sixteen tokens with states at three edges; each prompt can use less than it shares",
      name="11_store")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The second bar of each prompt ends at the last state inside the first bar: 47 shared tokens are worth 16 here.
 #
 # Two rules keep it safe. What is kept is **copied** out on a hit and never written to, so a hundred conversations can go
@@ -312,7 +312,7 @@ print(f"largest difference of any logit: {worst:.0e}")
 # The numbers climb in steps of 8: **a cut costs up to a block.** Providers of large models use blocks of 64 to 1,024
 # tokens for what they bill as cached, and you now know why a prompt of 1,023 shared tokens may save nothing at all.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · Where to keep a state?
 #
 # A made-up day at a chat service (toy): twelve conversations of six requests, two different system prompts of 200
@@ -327,7 +327,7 @@ print(f"largest difference of any logit: {worst:.0e}")
 # 19,200 bytes a state with its tails, 160 a token of latents, blocks of 16. When the memory is full, the entry that has not
 # been used for longest goes. Five days, that is five seeds.
 
-# %%
+# %% tags=["slide"]
 mini = cache_bytes(model.config, 1, bytes_per_value=4)
 PRICES = {"state_bytes": mini.kda_state + mini.convolution, "token_bytes": mini.mla}
 POLICIES = {"turns": at_turns, "every 64": every(64), "every 256": every(256), "end": at_the_end}
@@ -341,7 +341,7 @@ show(seed_curves(np.array(budgets) / 2 ** 10,
      "Share of prompt tokens saved against memory: states at turns save most when memory suffices",
      name="11_policies")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the right end, where memory suffices: what a line misses there is what its policy never keeps. The same in
 # numbers, the mean of the five days:
 
@@ -363,7 +363,7 @@ assert table["turns"][2 ** 22] > table["every 256"][2 ** 22]
 #
 # The same day with other block lengths, states at turns, memory without limit:
 
-# %%
+# %% tags=["slide"]
 blocks = [1, 4, 16, 64, 256, 1024]
 by_block = np.array([[compare(chat_trace(seed), {"turns": at_turns}, [None], block=block,
                               **PRICES)["saved_share"][0, 0] for block in blocks] for seed in range(5)])
@@ -377,12 +377,12 @@ print("  ".join(f"{block}: {share:.2f}" for block, share in zip(blocks, by_block
 # %% tags=["remove"]
 assert by_block[:, -1].max() == 0 and by_block.mean(0)[0] - by_block.mean(0)[2] < 0.05
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Short blocks lose little; at 1,024, longer than any conversation of this day, nothing is saved (measured
 # here). Conversations with real models are longer, and long blocks make the table of names shorter and the copies
 # larger and fewer: that is the trade.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · Guess, check, take back
 #
 # Writing a text costs one call of the model a token, and a call with one token keeps a machine waiting for its
@@ -516,7 +516,7 @@ check("11.5", my_tokens_per_call)
 # If all $a_i$ are one number $a$, the sum $1 + a + a^2 + \dots$ never passes $1 / (1 - a)$: with $a = 0.5$ two guesses
 # bring most of it, and each further one must be computed whether it is used or not.
 
-# %%
+# %% tags=["slide"]
 guesses = np.arange(9)
 show(seed_curves(guesses, {f"a = {a:g}": [tokens_per_call(np.full(n, a)) for n in guesses]
                            for a in (0.3, 0.5, 0.7, 0.9)},
@@ -525,10 +525,10 @@ show(seed_curves(guesses, {f"a = {a:g}": [tokens_per_call(np.full(n, a)) for n i
      "Tokens a call against the number of guesses: the curves flatten, the earlier the worse the draft",
      name="11_guesses")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The curves flatten, the earlier the worse the draft is.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · In the real K3
 #
 # | | K3 |
@@ -554,7 +554,7 @@ assert 15.8 < 1 + STATE / 1024 / ROW < 16.5
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. K3 keeps a row a token in 24 layers and one matrix a head in 69: the rows can be cut anywhere, the matrix nowhere.

@@ -16,7 +16,7 @@
 #     data: [figures/results/oracles.json]
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 12 · Up to 2.8 T
 #
 # *The released file of K3 has 1.56 terabytes, and the model reads texts of a million tokens. Neither fits into one
@@ -58,18 +58,18 @@ from k3_scratch.training.evaluate import accuracy
 from k3_scratch.training.options import TrainOptions
 from k3_scratch.training.together import run_processes, segment_logits, train_together
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · One text, several machines
 #
 # Cut a text into segments, one a machine. Most of the model does not notice: norms, experts and the mix over depth look
 # at one token at a time. Only attention looks back, and its parts look back in three ways:
 
-# %%
+# %% tags=["slide"]
 show(segment_exchange([14, 20, 11]),
      "Three machines with a segment each: the last inputs, the maps M and N, and the latents go to the right",
      name="12_exchange")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The arrows are all that is sent. First the experiment that breaks it: the trained miniature reads rows of 80 tokens in
 # 2, 4 or 8 segments, and what a segment hears from those before it is switched on bit by bit. `in_segments(model,
 # before)` is the package's seam: inside it, each attention layer calls `before(mine)` with what it offers and gets what
@@ -98,7 +98,7 @@ def heard(kinds, model, tokens, pieces):
             logits.append(model(part))
     return torch.cat(logits, 1)
 
-# %%
+# %% tags=["slide"]
 pieces, share = [1, 2, 4, 8], {name: np.zeros((3, 4)) for name in KINDS}
 for seed in range(3):
     batch = Corpus().batch(np.random.default_rng([seed, 12]), 96, "test")
@@ -121,7 +121,7 @@ assert share["nothing"][:, 3].max() < share["+ KDA maps"][:, 3].min() - 0.2
 assert np.abs(share["+ latents"] - share["+ latents"][:, :1]).max() < 0.003
 assert 0.96 < share["+ KDA maps"].min() < share["+ latents"].min() - 0.001
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Where segments hear nothing of each other the line falls with every cut: answers whose question lies on another
 # machine are guessed. The convolution's inputs alone do not mend that; the maps do, but for the last hundredth, and with
 # the latents nothing is missing (measured here). That hundredth is no gain from the MLA layer: silencing it altogether
@@ -183,11 +183,11 @@ print("outputs from any state, out of one pass from none")
 # *all* prefixes can be had in $\lceil \log_2 P \rceil$ rounds. In the round with distance $d = 1, 2, 4, \dots$ every
 # machine $p \ge d$ takes what machine $p - d$ held before the round and puts it **in front** of its own:
 
-# %%
+# %% tags=["slide"]
 show(scan_rounds(8), "Eight machines, three rounds: each row of boxes holds maps of twice as many segments",
      name="12_scan")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Follow the last column: segment 8 alone, then 7–8, 5–8, 1–8. Dark boxes are done.
 
 # %% [markdown]
@@ -230,7 +230,7 @@ wanted, last = kda_chunk(*(x[:, None] for x in parts))
 assert np.allclose(o, wanted[:, 0], atol=1e-12) and np.allclose(N[-1], last[0])  # eleven machines = one
 print(f"eleven segments, {rounds} rounds in place of 10 steps: the same outputs and the same last state")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · The whole model in segments
 #
 # `training/context_parallel.py` does this for the whole model, in torch: 3 inputs for the convolution, $[M | N]$ a head
@@ -286,7 +286,7 @@ assert sent["plain attention, K and V of every head"] == 960 * 2 ** 20
 # Plain attention would send 960 MiB a layer; the latents are 18 MiB, and $M$ and $N$ are 12 MiB **for any length**
 # (derived). That is why a model of mostly KDA layers can spread a text over many machines so cheaply.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · One batch, several machines
 #
 # The other cut: every machine holds the whole model and takes some rows of each batch. A run of this course on two
@@ -353,7 +353,7 @@ print(f"loss {one['losses'][0]:.3f} -> {one['losses'][-1]:.3f} in 20 updates, "
 # (derived) one would spread the experts first: a token visits 16 of 896, so it is the tokens that travel, to the
 # machines of their experts and back, at the width of the latent.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · Balancing over machines
 #
 # Quantile Balancing sets an expert's bias from *all* tokens of the batch: the $q$-th smallest of the biases
@@ -366,7 +366,7 @@ print(f"loss {one['losses'][0]:.3f} -> {one['losses'][-1]:.3f} in 20 updates, "
 # What *can* be added are counts. Four machines (toy), each with another kind of text, that is with another taste for
 # the eight experts:
 
-# %%
+# %% tags=["slide"]
 def machines(seed, taste, tokens=512, E=8, P=4):
     """Router scores of one batch on P machines with tastes of their own.   -> draw(number) [P, tokens, E]"""
     tastes = taste * np.random.default_rng(seed).normal(size=(P, 1, E))
@@ -394,7 +394,7 @@ print(f"read from the sum {together:.3f}, mean of the machines' own {np.mean(alo
 # %% tags=["remove"]
 assert abs(together - np.mean(alone)) > 0.2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the two upright lines. A quarter of all tokens must lie left of the bias ($k / E = 2/8$): the solid line does
 # that, the dashed one does not. (The tall bar at 0 holds the tokens for which this expert is the best of the refused
 # ones: the smallest bias would do.)
@@ -451,7 +451,7 @@ def race(rule, seed, taste, batches=12):
         off.append(off_share(fresh, bias))
     return off
 
-# %%
+# %% tags=["slide"]
 strong = {rule: np.array([race(rule, seed, 2.0) for seed in range(5)]) for rule in RULES}
 equal = {rule: np.array([race(rule, seed, 0.0) for seed in range(5)])[:, -1] for rule in RULES}
 show(seed_curves(np.arange(13), strong, limits=(0, 2), title="Four machines with different texts",
@@ -467,7 +467,7 @@ assert strong["biases averaged"][:, -1].min() > 1.5 * strong["counts summed"][:,
 assert np.abs(strong["counts summed"][:, -1] - strong["sorted, all tokens"][:, -1]).max() < 0.05
 assert equal["biases averaged"].max() < 0.25
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The lines of sorting and of summed counts lie on each other. The averaged biases level off far from balance with
 # every seed, and more updates do not help: they have settled on the wrong place. With the same mixture on all machines
 # averaging is nearly right (measured here), which is how such a fault gets through a test.
@@ -513,7 +513,7 @@ def refined(parts, bias):
     return pooled_bias(torch.from_numpy(parts), torch.from_numpy(bias), 2, by_itself, by_itself).numpy()
 
 
-# %%
+# %% tags=["slide"]
 drifts = {"1,000 bins": [drift(lambda s, b: qb.quantile_bias_histogram(s, b, 2), seed) for seed in range(5)],
           "1,000 bins, twice": [drift(refined, seed) for seed in range(5)]}
 show(seed_curves(np.arange(1, 51), drifts, title="Distance from the sorted bias", x_label="updates",
@@ -526,13 +526,13 @@ print({name: f"{np.mean(runs, axis=0)[-1]:.3f} bins after 50 updates" for name, 
 assert np.array(drifts["1,000 bins, twice"]).max() < 0.001
 assert 2 < np.array(drifts["1,000 bins"]).max() < 6 and 0.5 < np.mean(drifts["1,000 bins"]) < 2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # From one histogram the worst expert's bias is mostly a bin off, at times four, for errors of earlier updates live on in
 # the thresholds (measured here). For balance that is harmless: the race above could not tell the two apart. For a *run*
 # it is not: where many tokens have the same scores, a bias just beside them decides for all of them, and two runs that
 # differ in that are two runs. A test that wants four processes to follow one needs the second count.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 5 · Four bits a number
 #
 # 98 % of K3's parameters are routed experts. Stored in bfloat16, two bytes each, they alone would take 5.4 terabytes.
@@ -586,7 +586,7 @@ def my_four_bits(w):
 # %%
 check("12.4", my_four_bits)
 
-# %%
+# %% tags=["slide"]
 weights = model.moe_layers()[1].experts.w1.detach().double().numpy()      # [E, F, L] trained
 row = weights[3, 7]                                               # 32 wide: one block
 codes, scales = mxfp4.mxfp4_pack(row[None])
@@ -599,13 +599,13 @@ show(four_bit_line(row, stored, levels * unit),
      name="12_four_bits")
 print(f"the block as bytes: {codes.size} of codes and {scales.size} of scale, {8 * 17 / 32} bits a weight")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Small weights move little, large ones may move far: the grid's steps grow with the value, as those of every floating-point
 # format do. Is 32 a good size for a block? Smaller blocks cost more scales, and one expects them to lose less. Measured
 # on the miniature's trained experts (one thin line a layer), on normal random numbers, and on random numbers with rare
 # large values (Student's $t$ with 3 degrees of freedom; five seeds each).
 
-# %%
+# %% tags=["slide"]
 def lost(w, size):
     """Relative error (root mean square) when each run of `size` numbers shares a power of two."""
     cut = w.reshape(-1, size)
@@ -635,7 +635,7 @@ assert trained.argmin() == 4
 assert trained[0] > 1.05 * trained[4]
 assert np.mean(errors["rare large ones"], axis=0)[-1] > 1.3 * np.mean(errors["normal"], axis=0)[-1]
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look at the left end: **smaller blocks do not lose less** (measured here). The largest number of a block always comes
 # out in the coarse top of the grid, between 4 and 8, where steps are wide and everything above 6 is cut; in a block
 # of two that is half of all numbers, in a block of 32 one. Rare large values are what a shared scale suffers from: one
@@ -692,7 +692,7 @@ assert round(in_bfloat16 / 1e12, 1) == 5.6
 print(f"the released file {everything / 1e12:.2f} TB, of that experts {experts // 32 * 17 / 1e12:.2f} TB; "
       f"with experts in bfloat16 it would have {in_bfloat16 / 1e12:.2f} TB")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · A million tokens
 #
 # Now the sums for one text of $2^{20}$ tokens. What is kept **between** tokens was weighed in [chapter
@@ -701,7 +701,7 @@ print(f"the released file {everything / 1e12:.2f} TB, of that experts {experts /
 # must keep something of every layer for the way back; the thrift is to keep only the running sum that enters a
 # layer and to compute the rest again.
 
-# %%
+# %% tags=["slide"]
 contexts = 2 ** np.arange(10, 21, 2)
 kept = [cache_bytes(k3, int(tokens)) for tokens in contexts]
 banked = 1 + (k3.num_layers - 1) // k3.attn_res_block_size        # seals: layers 0, 12, ... 84
@@ -722,14 +722,14 @@ assert banked == 8 and sources == 129_024 and saved == 1_447_936
 assert contexts[-1] * sources == 126 * 2 ** 30 and contexts[-1] * saved == 1414 * 2 ** 30
 assert 64 * 22 < 1414 < 64 * 22.2
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Only the blue line is flat. Reading needs no miracle, though: sources belong to single tokens and are gone when the
 # token is through, so a text read in pieces of 16,384 tokens has 2 GiB of them at a time (derived), and state and
 # latents are all that goes on to the next piece. Training has no such way out: 1,414 GiB of layer inputs for one text
 # (derived). Cut over 64 machines as in section 1, that is 22 GiB each. **The exchange of a few MiB a layer is what makes
 # a million tokens trainable.**
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 7 · From the miniature to K3
 #
 # The same dataclass describes both. First side by side; every number is computed from the presets by the accounting of
@@ -765,7 +765,7 @@ assert columns["kimi_linear_48b"]["parameters"] == "49,122,681,728"
 # Read it line by line: every line has the same meaning in all columns. Now *walk* from the first to the last, one group of fields at
 # a time, and count after each step.
 
-# %%
+# %% tags=["slide"]
 STEPS = {
     "vocabulary": {"vocab_size": 163_840},
     "depth": {"num_layers": 93, "attn_res_block_size": 12},
@@ -792,7 +792,7 @@ assert sizes[-1] == 2_779_484_476_000
 active = [count_parameters(config).active for config in path]
 assert round(sizes[-1] / sizes[-2], 1) == 26.5 and round(active[-1] / active[-2], 1) == 1.7
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The last step is the one that makes 2.8 T of it: 56 times as many experts, of which each token visits eight times as
 # many. It multiplies the parameters by 26.5 and the active ones by 1.7 (derived). Width and heads, the steps before,
 # multiply both. **Width and heads make the model slow, the number of experts makes it large.** What no step changes is a
@@ -806,7 +806,7 @@ built = sum(tensor.numel() for tensor in giant.state_dict().values())
 assert built == sizes[-1]                                         # built = counted
 print(f"K3's text part, built from model.py: {built:,} parameters in shapes")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 8 · Other people's programs
 #
 # A program that checks itself proves little. The miniature's file has the layout of the released checkpoint, so programs
@@ -860,7 +860,7 @@ assert all(ours == theirs for _, ours, theirs in side_by_side(model))
 # %% [markdown]
 # `make oracles` measures again where the programs are installed, and `make demo` lets both write.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 9 · In the real K3
 #
 # | | K3 |
@@ -882,7 +882,7 @@ assert len(path[-1].mla_layers) == 24 and experts * 4.25 / 8 == experts // 32 * 
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. A text may be cut over machines: three inputs for the convolution, $M$ and $N$ for KDA, latents for MLA, and nothing changes.

@@ -13,7 +13,7 @@
 #       - "find and mend five faults in a K3 whose tests are all green"
 # ---
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 13 · The bug hunt
 #
 # *All tests are green. The shapes are right, nothing is nan, the loss falls. Is the model right?*
@@ -54,7 +54,7 @@ from k3_scratch.tasks.corpus import Corpus
 from k3_scratch.training.evaluate import batch_loss
 from k3_scratch.training.muon import make_optimizers
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · Four models, one K3
 #
 # Here are four very small models, A to D (the preset *nano*: 4 layers, width 24; toy). One is a K3. In each of the others
@@ -71,7 +71,7 @@ assert all(shapes_only(kit) for kit in models.values())
 # %% [markdown]
 # Then let us train them, on the tasks of [chapter 09](09_training.ipynb): 30 updates of 4 rows, three seeds.
 
-# %%
+# %% tags=["slide"]
 def losses(kit, seed, updates):
     """Train the kit's nano for some updates.   -> the loss at each, [updates]"""
     model, found = kit.model.K3(kit.config.preset("nano"), seed=seed).train(), []
@@ -94,7 +94,7 @@ show(seed_curves(np.arange(1, updates + 1), curves, title="Four models, three se
                  y_label="loss"),
      "Loss of four models over thirty updates; the lines of all four fall together", name="13_lineup")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Look for the K3. Would you take the lowest line? And which of the two that lie on each other? The last ten updates, mean
 # and spread over the seeds, and what each model really is:
 
@@ -161,7 +161,7 @@ my_tests = "4"
 # %%
 check("13.1", my_tests)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 2 · The box of questions
 #
 # ### A case for paper, and the ends
@@ -512,7 +512,7 @@ assert abs(count_parameters(k3.replace(moe_latent_size=None)).total / 1e12 - 5.5
 # The published 2.78 T (report) is met to the last digit by the first line alone, and the last line is the well-known wrong
 # count of 5.50 T (derived).
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 3 · Which question sees what?
 #
 # The course has 48 faults to plant, in five levels:
@@ -526,7 +526,7 @@ assert abs(count_parameters(k3.replace(moe_latent_size=None)).total / 1e12 - 5.5
 # Ten of them, two of each level, against the techniques of this chapter and against the weak test of section 1, each
 # planted alone (the rows say where a fault is, not what it is):
 
-# %%
+# %% tags=["slide"]
 per_level = 2 if full_run() else 1
 chosen = [fault for level in range(1, 6)
           for fault in [each for each in FAULTS.values() if each.level == level][1::5][:per_level]]
@@ -548,12 +548,12 @@ assert not seen[:, 0].any() and seen[:, 1:].any(1).all()
 assert np.median(seen[:, 1:].sum(1)) <= 2
 assert len(FAULTS) == 48 and (not full_run() or len(chosen) == 10)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The first column is empty: shapes, finite numbers and a falling loss see none of them, and each is seen by something else
 # (measured here; the tests of the course hold this for all 48). Most rows have one or two marks. No single technique would
 # do.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 4 · A hunt together
 #
 # A hunt is a **folder of Python files**, the package's own files with faults in them. You open it in any editor and mend
@@ -649,7 +649,7 @@ hunt.left()
 # by part two forms, ends and what must not matter, at last gradients, float32 and bfloat16. Ask on a live model, in two
 # regimes, with sizes that all differ.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · In the real K3
 #
 # - A model of 2,779,484,476,000 parameters (report) is trained once. A fault that costs one part in a hundred of its
@@ -665,7 +665,7 @@ hunt.left()
 # %%
 progress()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Summary
 #
 # 1. Shapes, finite numbers and a falling loss see none of the planted faults: a network learns around a mistake.
