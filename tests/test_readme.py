@@ -81,7 +81,7 @@ def test_links_and_pictures_exist_and_pictures_have_a_text():
 
 def test_the_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`?make ([a-z]+)", README)):
+    for target in set(re.findall(r"(?:^    |`)make ([a-z-]+)", README, re.MULTILINE)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
