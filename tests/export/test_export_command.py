@@ -123,7 +123,7 @@ def test_verify_of_a_damaged_gguf(k3, tmp_path):
 @pytest.mark.parametrize("kind", ["hf", "gguf"])
 def test_mistakes_leave_no_file(kind, nano_run, k3, tmp_path):
     out = tmp_path / "new" / OUT[kind]
-    assert refused(k3("export", "--format", kind, "nobody", out), "nobody: no such run folder", "(mini)")
+    assert refused(k3("export", "--format", kind, "nobody", out), "nobody: no such run folder", "(mini, vision)")
     assert refused(k3("export", "--format", kind, tmp_path / "none", out), "no such run folder")
     assert refused(k3("export", "--format", kind, "--mxfp4", nano_run, out),
                    "kda_value_dim" if kind == "gguf" else "multiple of 32 wide, but 16 came")
