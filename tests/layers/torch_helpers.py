@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from k3_scratch.config import preset
+from k3_scratch.course.faults.alive import enliven
 from k3_scratch.model import K3
 
 REGIMES = ("mild", "k3", "mixed", "floor", "unbounded", "none", "repeated", "twenty", "thousand")
@@ -98,16 +99,7 @@ def relative_error(got, want):
 
 def live_model(config, seed=0, dtype=torch.float64):
     """A model in which every part matters: depth queries, selection biases, norms and decays are random too."""
-    model = K3(config, seed=seed).to(dtype).eval()
-    generator = torch.Generator().manual_seed(seed + 100)
-    with torch.no_grad():
-        for name, x in model.state_dict().items():
-            if x.dim() > 1:
-                continue
-            noise = 0.3 * torch.randn(x.shape, generator=generator, dtype=torch.float64)
-            center = -1.0 if "dt_bias" in name else 0.0 if name.endswith(("query", "A_log", "bias")) else 1.0
-            x.copy_(center + noise)
-    return model
+    return enliven(K3(config, seed=seed).to(dtype).eval(), seed + 100)
 
 
 def weights_of(model):
