@@ -31,7 +31,8 @@ from k3_scratch.course import chapters
 from k3_scratch.course.exercise import exercises_of
 from k3_scratch.course.grade_inside import Limits, serve
 from k3_scratch.course.grade_judge import judged
-from k3_scratch.course.grade_read import is_given, modules_of, paper, read
+from k3_scratch.course.grade_own import is_given
+from k3_scratch.course.grade_read import modules_of, paper, read
 from k3_scratch.course.grade_room import Stopped, place, room
 from k3_scratch.course.grade_wire import clean
 from k3_scratch.course.master import read_master

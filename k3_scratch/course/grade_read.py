@@ -8,24 +8,15 @@ import ast
 import builtins
 import json
 import re
-import symtable
 from dataclasses import dataclass
 from pathlib import Path
 
-from k3_scratch import course
 from k3_scratch.course.exercise import exercises_of
 from k3_scratch.course.grade_inside import use_limits
+from k3_scratch.course.grade_names import bound, parsed, python, used
+from k3_scratch.course.grade_own import foreign
 from k3_scratch.course.grade_wire import say
 from k3_scratch.course.master import MasterError, read_master, student
-
-# Parts of the package, and files of reference/, that any answer may use; all else must be named by the exercise.
-FREE = {"config", "shapes", "files", "tasks", "plots"}
-HELPERS = {"sigmoid", "silu", "softmax", "gelu", "unit_keys", "rms_norm", "memory"}
-# Ways round that no answer needs: an answer computes from its arguments.
-WAYS_ROUND = {"exec", "eval", "compile", "open", "globals", "importlib", "inspect", "gc", "ctypes", "builtins",
-              "pickle", "marshal", "subprocess", "__import__", "__builtins__", "__globals__", "__code__", "__closure__",
-              "__dict__", "__subclasses__", "__wrapped__", "__loader__", "__spec__", "setprofile", "settrace",
-              "_getframe", "f_globals", "f_back"}
 
 
 @dataclass(frozen=True)
@@ -131,25 +122,25 @@ def _answer(paper, asked, cells):
     """What a submission says to one exercise, as plain data: {"open": True}, {"problem": ...} or {"cells": [...]}."""
     named = [i for i, (key, _) in enumerate(cells) if key == asked.id]
     # Some programs drop the mark of a cell, some students write below: then the last cell that defines the name counts.
-    binding = [i for i, (_, source) in enumerate(cells) if asked.name in _bound(_parsed(source))]
+    binding = [i for i, (_, source) in enumerate(cells) if asked.name in bound(parsed(source))]
     tried = [i for i in (*binding, *reversed(named)) if cells[i][1].strip() != asked.stub.strip()]
     if not tried or not any(cells[i][1].strip() for i in tried):
         return {"open": True, "missing": not named and not binding}
     place = tried[-1]
     try:
-        ast.parse(_python(cells[place][1]))
+        ast.parse(python(cells[place][1]))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         return {"problem": f"its cell is no Python{f', line {line}' if line else ''}: "
                            f"{getattr(error, 'msg', type(error).__name__)}"}
     chosen = _needed(paper, cells, place)
-    sources = [_python(cells[i][1]) for i in chosen]
+    sources = [python(cells[i][1]) for i in chosen]
     return {"cells": sources, "foreign": foreign(sources, paper.imports, asked)}
 
 
 def _needed(paper, cells, place):
     """Numbers of the cells that an answer needs, in order: its own, and earlier ones that define what it uses."""
-    ready = {*dir(builtins), *_bound(_parsed(paper.imports))}
+    ready = {*dir(builtins), *bound(parsed(paper.imports))}
     own = {i for i in range(place) if cells[i][1].strip() not in {source.strip() for source in paper.cells}}
     chosen, todo = set(), [place]
     while todo:
@@ -157,10 +148,10 @@ def _needed(paper, cells, place):
         if here in chosen:
             continue
         chosen.add(here)
-        tree = _parsed(cells[here][1])
-        for name in _used(tree):
-            found = [i for i in range(here) if name in _bound(_parsed(cells[i][1])) and (i in own or name not in ready)]
-            if found and (here != place or name not in _bound(tree) or _before_bound(tree, name)):
+        tree = parsed(cells[here][1])
+        for name in used(tree):
+            found = [i for i in range(here) if name in bound(parsed(cells[i][1])) and (i in own or name not in ready)]
+            if found and (here != place or name not in bound(tree) or _before_bound(tree, name)):
                 todo.append(found[-1])
     return sorted(chosen)
 
@@ -168,121 +159,6 @@ def _needed(paper, cells, place):
 def _before_bound(tree, name):
     """Does a cell that binds a name use what it was before, as in `S = S + 1`?"""
     for node in tree.body:
-        if name in _bound(ast.Module([node], [])):
-            return not isinstance(node, (ast.FunctionDef, ast.ClassDef)) and name in _used(ast.Module([node], []))
+        if name in bound(ast.Module([node], [])):
+            return not isinstance(node, (ast.FunctionDef, ast.ClassDef)) and name in used(ast.Module([node], []))
     return False
-
-
-def _python(source):
-    """Without lines that only IPython understands, should they stand in the way."""
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "\n".join("" if re.match(r"\s*[%!]|.*\?\s*$", line) else line for line in source.split("\n"))
-    return source
-
-
-def _parsed(source):
-    try:
-        return ast.parse(_python(source))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
-
-
-def _bound(tree):
-    """Names that a cell defines, outside its functions."""
-    names, todo = set(), list(ast.iter_child_nodes(tree))
-    while todo:
-        node = todo.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-            todo += ast.iter_child_nodes(node)
-    return names
-
-
-def _used(tree):
-    """Names that a cell or a statement takes from the notebook, in its functions too; their own variables not."""
-    try:
-        todo = [symtable.symtable(ast.unparse(tree), "cell", "exec")]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    names, outermost = set(), todo[0]
-    while todo:
-        table = todo.pop()
-        names |= {symbol.get_name() for symbol in table.get_symbols()
-                  if symbol.is_referenced() and (table is outermost or symbol.is_global())}
-        todo += table.get_children()
-    return names | {node.target.id for node in ast.walk(tree)
-                    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
-
-
-# ---- own work?
-
-def is_given(origin, asked):
-    """May the answer use this part of the package?   origin  "reference.delta_rule.delta_step" (without k3_scratch)"""
-    parts = origin.split(".")
-    if parts[0] == "course":
-        return len(parts) == 2 and parts[1] in course.__all__
-    if asked.is_value:
-        return parts[0] != ""
-    if parts[-1] == asked.solution:
-        return False
-    helper = parts[0] == "reference" and parts[1:2] and parts[1] in HELPERS
-    made = {part for part in parts if part[:1].isupper()}                # a class, of which a method is called
-    return bool(parts[0] in FREE or helper or asked.given & {parts[-1], *made})
-
-
-def foreign(sources, imports, asked):
-    """Sentences on what an answer takes that is not the student's own: the package's functions, ways round.   -> [str]
-
-    Looked at are the statements that the answer is made of, not what else stands in its cell (such as a comparison
-    with the package's function).
-    """
-    statements = _behind([node for text in (imports, *sources) for node in _parsed(text).body], asked.name)
-    origins, found = {}, []
-    for node in (inner for statement in statements for inner in ast.walk(statement)):
-        if isinstance(node, ast.ImportFrom):
-            origins |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Import):
-            origins |= {(alias.asname or alias.name).split(".")[0]: alias.name if alias.asname
-                        else alias.name.split(".")[0] for alias in node.names}
-    for statement in statements:
-        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
-            found += _taken(statement, origins, asked)
-    return sorted(set(found))
-
-
-def _behind(statements, name):
-    """The statements that define a name, and those that define what they use."""
-    chosen, todo = [], [name]
-    for wanted in todo:
-        for statement in statements:
-            if statement not in chosen and wanted in _bound(ast.Module([statement], [])):
-                chosen.append(statement)
-                todo += sorted(_used(ast.Module([statement], [])) - {*todo})
-    return chosen
-
-
-def _taken(statement, origins, asked):
-    docstrings = {id(node.value) for node in ast.walk(statement) if isinstance(node, ast.Expr)}
-    outer = _used(ast.Module([statement], [])) | {
-        (alias.asname or alias.name).split(".")[0] for node in ast.walk(statement)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
-    bases = {id(node.value): node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(statement):
-        word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        origin = origins.get(word, "") if isinstance(node, ast.Name) and word in outer else ""
-        if origin.split(".")[0] == "k3_scratch":
-            whole = ".".join([origin, *([bases[id(node)]] if id(node) in bases else [])]).partition(".")[2]
-            if not is_given(whole, asked):
-                yield f"it uses {whole.rpartition('.')[2] or 'k3_scratch'} of the package"
-        elif word in WAYS_ROUND or origin.split(".")[0] in WAYS_ROUND:
-            yield f"it uses {word}"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "k3_scratch" in node.value \
-                and id(node) not in docstrings:
-            yield "it names the package in a text"

@@ -18,7 +18,8 @@ from submissions import ADDS, IDS, RIGHT, STEP, honest, hostile, notebooks, stat
 from k3_scratch.__main__ import main
 from k3_scratch.course.chapters import ROOT
 from k3_scratch.course.grade import COLUMNS, HOLDS, Limits, grade, page, student_of, submissions
-from k3_scratch.course.grade_read import foreign, is_given, paper
+from k3_scratch.course.grade_own import foreign, is_given
+from k3_scratch.course.grade_read import paper
 from k3_scratch.course.grade_wire import decode, encode
 
 SHORT = Limits(seconds=5, memory=300_000_000, output=2_000_000)
@@ -211,6 +212,30 @@ def test_what_an_answer_may_use():
     assert foreign([STEP + '    """As in k3_scratch."""\n    delta_step = 3\n' + RIGHT], imports, asked) == []
     assert foreign([STEP + "    return eval('state')\n"], imports, asked) == ["it uses eval"]
     assert "it uses __globals__" in foreign([STEP + "    return check.__globals__['x']\n"], imports, asked)
+
+
+@pytest.mark.parametrize(("before", "line"), [
+    ("", "model.eval()"), ("import re\n", "re.compile('a')"), ("import re\n", "re.compile('a').match('a')"),
+    ("from re import compile\n", "compile('a')"), ("from pathlib import Path\n", "Path('x').open()"),
+    ("", "path.open(encoding='utf-8')"), ("", "torch.compile(state)"), ("", "open = state + 1"), ("", "k.inspect(v)"),
+    ("def eval(x):\n    return x\n", "eval(state)"), ("", "[compile for compile in state]"), ("", "k.globals = 3")])
+def test_a_method_is_not_a_way_round_for_its_name(before, line):
+    asked = next(one for one in paper(MASTERS[1]).asked if one.id == "1.3")
+    assert foreign([before + STEP + f"    {line}\n" + RIGHT], paper(MASTERS[1]).imports, asked) == []
+
+
+@pytest.mark.parametrize(("before", "line", "word"), [
+    ("", "open('x')", "open"), ("", "exec('x')", "exec"), ("", "compile('x', 'y', 'exec')", "compile"),
+    ("", "list(map(eval, 'x'))", "eval"), ("", "globals()['delta' + '_step']", "globals"),
+    ("import builtins\n", "builtins.open('x')", "builtins"), ("", "__builtins__.exec('x')", "__builtins__"),
+    ("import builtins as b\n", "b.exec('x')", "b"), ("from builtins import exec as run\n", "run('x')", "run"),
+    ("import dataclasses\n", "dataclasses.builtins.exec('x')", "builtins"), ("", "__import__('x')", "__import__"),
+    ("import dataclasses\n", "inside = dataclasses.inspect", "inspect"), ("work = open\n", "work('x')", "open"),
+    ("def exec(x):\n    return x\ndel exec\n", "exec('x')", "exec"), ("", "k.sys.settrace(v)", "settrace"),
+    ("", "x" + ".a" * 600 + "\n    exec('x')", "exec")], ids=lambda part: part[:30])
+def test_a_way_round_is_seen(before, line, word):
+    asked = next(one for one in paper(MASTERS[1]).asked if one.id == "1.3")
+    assert f"it uses {word}" in foreign([before + STEP + f"    {line}\n" + RIGHT], paper(MASTERS[1]).imports, asked)
 
 
 def test_students_and_a_page(tmp_path):
