@@ -15,7 +15,7 @@ from k3_scratch.layers.kda import kda_recurrent, kda_step
 from k3_scratch.model import K3
 from k3_scratch.tasks.corpus import Corpus
 from k3_scratch.training.evaluate import batch_loss
-from k3_scratch.training.muon import make_optimizers
+from k3_scratch.training.muon import descend, make_optimizers
 from k3_scratch.training.options import TrainOptions
 
 
@@ -62,9 +62,7 @@ class TrainingStep:
     def update(self):
         """Clip the gradients, move the parameters, forget the gradients."""
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        descend(self.optimizers, self.options.learning_rate)
 
 
 def measure(plan, peers=None):

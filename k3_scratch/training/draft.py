@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from k3_scratch.model import K3
-from k3_scratch.training.evaluate import batch_loss
-from k3_scratch.training.muon import make_optimizers
+from k3_scratch.training.muon import descend, make_optimizers
 from k3_scratch.training.schedule import learning_rate
+from k3_scratch.training.shards import ShardedGradient
 
 
 def first_layer(model):
@@ -32,18 +32,11 @@ def train_draft(model, data, *, steps=400, batch_size=16, rate=5e-3, warmup=0.05
     """
     draft = first_layer(model).train()
     optimizers, losses = make_optimizers(draft, rate), []
-    for step in range(steps):
-        for moe in draft.moe_layers().values():
-            moe.forget_observed()
-        loss, _ = batch_loss(draft, data.batch(np.random.default_rng([seed, step]), batch_size))
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step, steps, rate, warmup, final_rate)
-            optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0, error_if_nonfinite=True)
-        for optimizer in optimizers:
-            optimizer.step()
-        draft.balance()
-        losses.append(loss.item())
+    with ShardedGradient(draft, 1, "cpu") as gradient:
+        for step in range(steps):
+            loss = gradient(data.batch(np.random.default_rng([seed, step]), batch_size))
+            torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0, error_if_nonfinite=True)
+            descend(optimizers, learning_rate(step, steps, rate, warmup, final_rate))
+            draft.balance()
+            losses.append(loss.item())
     return draft.eval(), losses

@@ -22,7 +22,7 @@ from k3_scratch.training.checkpoint import CheckpointError, load_checkpoint, sav
 from k3_scratch.training.data import training_data
 from k3_scratch.training.evaluate import accuracy, exact_match
 from k3_scratch.training.memory import peak_memory_bytes
-from k3_scratch.training.muon import make_optimizers
+from k3_scratch.training.muon import descend, make_optimizers
 from k3_scratch.training.ranks import Alone
 from k3_scratch.training.run_folder import RunError, RunFolder, save_weights
 from k3_scratch.training.schedule import learning_rate
@@ -113,11 +113,7 @@ class Trainer:
             raise explain_not_finite(self.model, batch, self.step, loss.item(), self.device)
         torch.nn.utils.clip_grads_with_norm_(parameters, options.clip, norm)
         rate = learning_rate(self.step, options.steps, options.learning_rate, options.warmup, options.final_rate)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        descend(self.optimizers, rate)
         if options.balance:
             self.ranks.balance(self.model)
         for layer, counts in self.ranks.expert_counts(self.model).items():

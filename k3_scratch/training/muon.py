@@ -100,3 +100,12 @@ def make_optimizers(model, lr, weight_decay=0.1, kind="muon"):
     adamw = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), fused=True)
     muon = [Muon({named[name]: rows for name, rows in blocks.items()}, lr, weight_decay=weight_decay)] if blocks else []
     return [*muon, adamw]
+
+
+def descend(optimizers, rate):
+    """One step of every optimiser at the learning rate `rate`; the gradients are used up and forgotten."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
