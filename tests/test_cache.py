@@ -1,13 +1,7 @@
 """The cache: snapshots, clones, interleaved chats, dropping, spare room, bytes; and decoding with it."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent / "layers"))            # torch_helpers
-
 from torch_helpers import NANO, VARIANTS, feed, live_model, tokens_for, variant
 
 from k3_scratch.accounting import cache_bytes

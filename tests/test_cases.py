@@ -5,16 +5,12 @@ test_cache.py. The parts of cases 24 and 25 that are about notebooks are left ou
 """
 
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent / "layers"))            # torch_helpers
-
 from torch_helpers import NANO, kda_arguments, live_model, normal, tensor, tokens_for, variant
 
 import k3_scratch

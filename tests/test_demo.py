@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 import pytest
 import torch
+from torch_helpers import write_run
 
 import k3_scratch.export.llama_cpp as llama_cpp
 from k3_scratch.__main__ import main
@@ -15,20 +16,13 @@ from k3_scratch.commands import demo
 from k3_scratch.config import preset
 from k3_scratch.model import K3
 from k3_scratch.pretrained import pretrained
-from k3_scratch.training.run_folder import save_weights
 
 
 @pytest.fixture
 def run_folder(tmp_path):
     """make(name, **changes): a finished run with the weights of a fresh nano model."""
     def make(name, **changes):
-        folder = tmp_path / name
-        folder.mkdir(parents=True)
-        config = preset("nano").replace(kda_value_dim=8, **changes)
-        (folder / "config.json").write_text(config.to_json(), encoding="utf-8")
-        save_weights(K3(config, seed=1), folder / "model.safetensors")
-        (folder / "summary.json").write_text("{}", encoding="utf-8")
-        return folder
+        return write_run(tmp_path / name, K3(preset("nano").replace(kda_value_dim=8, **changes), seed=1))
     return make
 
 

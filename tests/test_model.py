@@ -1,14 +1,8 @@
 """The whole model: equal to the NumPy model, causal, the same in any pieces, every parameter alive, refusals."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent / "layers"))            # torch_helpers
-
 from torch_helpers import KIMI_LINEAR, NANO, VARIANTS, feed, live_model, normal, tokens_for, variant, weights_of
 
 from k3_scratch.accounting import count_parameters, vision_parameters

@@ -1,14 +1,8 @@
 """Pictures in the sequence: equal to NumPy, the same through the cache, tokens like any other, errors that teach."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent / "layers"))            # torch_helpers
-
 from torch_helpers import NANO, feed, live_model, weights_of
 
 from k3_scratch.accounting import count_parameters

@@ -1,14 +1,8 @@
 """Where a token looks in a picture: the layer's own weights, counted apart from the text."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "layers"))              # torch_helpers
-
 from torch_helpers import NANO, live_model, variant
 
 from k3_scratch.analysis.decay import mean_decay

@@ -1,19 +1,13 @@
 """Shared by the tests of mixers and frame: operators with their arguments, live mixers, ways to feed them."""
 
-import sys
-from pathlib import Path
-
 import torch
+from torch_helpers import NANO, kda_arguments
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "layers"))  # torch_helpers
-
-from torch_helpers import NANO, kda_arguments  # noqa: E402
-
-from k3_scratch.baselines.delta_net import delta_chunk, delta_recurrent  # noqa: E402
-from k3_scratch.baselines.gated_delta_net import gated_delta_chunk, gated_delta_recurrent  # noqa: E402
-from k3_scratch.baselines.linear_attention import linear_attention_chunk, linear_attention_recurrent  # noqa: E402
-from k3_scratch.baselines.mixers import MIXERS  # noqa: E402
-from k3_scratch.baselines.scalar_decay import scalar_decay_chunk, scalar_decay_recurrent  # noqa: E402
+from k3_scratch.baselines.delta_net import delta_chunk, delta_recurrent
+from k3_scratch.baselines.gated_delta_net import gated_delta_chunk, gated_delta_recurrent
+from k3_scratch.baselines.linear_attention import linear_attention_chunk, linear_attention_recurrent
+from k3_scratch.baselines.mixers import MIXERS
+from k3_scratch.baselines.scalar_decay import scalar_decay_chunk, scalar_decay_recurrent
 
 # name: recurrent form, chunk form, what each takes between k and state
 OPERATORS = {

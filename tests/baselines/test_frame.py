@@ -2,7 +2,6 @@
 
 import copy
 
-import baseline_helpers  # noqa: F401  finds torch_helpers
 import pytest
 import torch
 from torch_helpers import NANO, feed, live_model, relative_error, tokens_for, variant

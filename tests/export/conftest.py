@@ -1,18 +1,13 @@
 """Small models written to a temporary folder, and the tools to damage what was written."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch_helpers import live_model, variant
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "layers"))          # torch_helpers
-
-from torch_helpers import live_model, variant  # noqa: E402
-
-from k3_scratch.export.huggingface import to_huggingface  # noqa: E402
+from k3_scratch.export.huggingface import to_huggingface
 
 
 @pytest.fixture(scope="session")

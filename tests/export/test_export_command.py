@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch_helpers import write_run
 
 import k3_scratch.commands.export as export_command
 from k3_scratch.__main__ import main
@@ -14,7 +15,6 @@ from k3_scratch.config import preset
 from k3_scratch.export.huggingface import from_huggingface
 from k3_scratch.model import K3
 from k3_scratch.pretrained import pretrained
-from k3_scratch.training.run_folder import save_weights
 
 OUT = {"hf": "out", "gguf": "out.gguf"}
 
@@ -22,11 +22,7 @@ OUT = {"hf": "out", "gguf": "out.gguf"}
 @pytest.fixture
 def nano_run(tmp_path):
     """A finished run of nano, weights as drawn."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.json").write_text(preset("nano").to_json(), encoding="utf-8")
-    save_weights(K3(preset("nano"), seed=5), folder / "model.safetensors")
-    return folder
+    return write_run(tmp_path / "run", K3(preset("nano"), seed=5))
 
 
 @pytest.fixture
@@ -95,12 +91,9 @@ def test_verify_names_what_differs(k3, tmp_path):
     data[-1] ^= 1
     (out / "model.safetensors").write_bytes(data)
     assert refused(k3("verify", out), f"{out}: not as written: language_model.")
-    other = tmp_path / "run"
-    other.mkdir()
-    (other / "config.json").write_text(mini.config.to_json(), encoding="utf-8")
     with torch.no_grad():
         mini.layers[1].mlp_res.query[3] += 0.25
-    save_weights(mini, other / "model.safetensors")
+    other = write_run(tmp_path / "run", mini)
     k3("export", "--format", "gguf", "mini", tmp_path / "out.gguf")
     assert refused(k3("verify", tmp_path / "out.gguf", other), "not the run's: blk.1.ffn_res_score.weight (1 of 64")
     k3("export", "--format", "hf", "--force", "mini", out)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_helpers import live_model, variant
+from torch_helpers import live_model, variant, write_run
 
 from k3_scratch.__main__ import main
 from k3_scratch.config import VisionConfig
@@ -10,7 +10,6 @@ from k3_scratch.export.gguf import read_gguf, to_gguf
 from k3_scratch.export.huggingface import from_huggingface, to_huggingface
 from k3_scratch.export.text_part import text_part
 from k3_scratch.export.verify import verify
-from k3_scratch.training.run_folder import save_weights
 
 EYES = VisionConfig(num_layers=1, hidden_size=12, num_heads=2, qkv_size=16, intermediate_size=14, patch_size=2,
                     position_table=8, image_token=22)
@@ -57,11 +56,7 @@ def test_gguf(seeing, tmp_path):
 
 
 def test_the_command_says_so(seeing, tmp_path, capsys):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.json").write_text(seeing.config.to_json(), encoding="utf-8")
-    save_weights(seeing, run / "model.safetensors")
-    (run / "summary.json").write_text("{}", encoding="utf-8")
+    run = write_run(tmp_path / "run", seeing)
     for form in ("hf", "gguf"):
         assert main(["export", str(run), str(tmp_path / form), "--format", form]) == 0
         assert "note: only the text part is written" in capsys.readouterr().out

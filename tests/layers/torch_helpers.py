@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_leaves
 from k3_scratch.config import preset
 from k3_scratch.course.faults.alive import enliven
 from k3_scratch.model import K3
+from k3_scratch.training.run_folder import save_weights
 
 REGIMES = ("mild", "k3", "mixed", "floor", "unbounded", "none", "repeated", "twenty", "thousand")
 NAMES = ("q", "k", "v", "g", "beta", "state")
@@ -120,6 +121,15 @@ def feed(model, tokens, lengths, cache=None, mask=None):
         outputs.append(model(tokens[:, part], cache, mask=None if mask is None else mask[:, part]))
         start += length
     return torch.cat(outputs, 1)
+
+
+def write_run(folder, model):
+    """`folder`, new, with what a finished run of `model` leaves that commands read."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(model.config.to_json(), encoding="utf-8")
+    save_weights(model, folder / "model.safetensors")
+    (folder / "summary.json").write_text("{}", encoding="utf-8")
+    return folder
 
 
 class DtypeWatch(TorchDispatchMode):

@@ -5,14 +5,12 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, MERGED = ROOT / "build" / "oracles", ROOT / "build" / "oracles.json"
-sys.path.insert(0, str(ROOT / "tests" / "layers"))                       # torch_helpers
 
 
 @pytest.fixture

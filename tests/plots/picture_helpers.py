@@ -40,6 +40,11 @@ def drawn_texts(figure):
         return [(text, Text.get_window_extent(text, renderer)) for text in texts if text.get_text().strip()]
 
 
+def words(figure):
+    """What is written in the picture, as `drawn_texts` finds it."""
+    return [text.get_text() for text, _ in drawn_texts(figure)]
+
+
 def clipped(figure):
     """By how many pixels the drawing reaches over each side of the figure: {} when nothing is cut off."""
     with settings():
@@ -53,6 +58,12 @@ def overlapping(texts):
     """Pairs of texts whose bounding boxes share more than a hair."""
     return [(one.get_text(), other.get_text()) for i, (one, a) in enumerate(texts) for other, b in texts[i + 1:]
             if min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1]
+
+
+def assert_readable(figure):
+    """Nothing is cut off at the edges, and no texts lie on top of each other."""
+    faults = clipped(figure), overlapping(drawn_texts(figure))
+    assert faults == ({}, []), faults
 
 
 def line(axes, label):

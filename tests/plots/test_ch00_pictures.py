@@ -5,7 +5,7 @@ import io
 import matplotlib.image
 import numpy as np
 import pytest
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, words
 
 from k3_scratch.course.display import fewer_colours
 from k3_scratch.plots.causal_steps import causal_steps
@@ -34,15 +34,10 @@ PICTURES = {"einsum": axes_of_products, "a number": lambda: einsum_axes({"all su
             "square": lambda: parameter_square(PARTS, 10_000, 100, ("experts", 9_800))}
 
 
-def words(figure):
-    return [text.get_text() for text, _ in drawn_texts(figure)]
-
-
 @pytest.mark.parametrize("name", PICTURES)
 def test_nothing_is_clipped_or_on_top_of_something_else(name):
     figure = PICTURES[name]()
-    assert clipped(figure) == {}
-    assert overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
     assert to_bytes(figure) == to_bytes(PICTURES[name]())
 
 

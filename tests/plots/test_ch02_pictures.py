@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, clipped, drawn_texts
 
 from k3_scratch.config import preset
 from k3_scratch.plots.decay_gates import decay_gates
@@ -56,8 +56,7 @@ def test_state_film_adds_up():
         np.testing.assert_allclose(key_again, key)
     bars = [axes for axes in figure.axes if axes.get_title(loc="center") == "kept"]
     assert [[bar.get_width() for bar in axes.patches] for axes in bars] == decay.tolist()
-    assert clipped(figure) == {}
-    assert overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 def test_state_film_refuses():
@@ -79,7 +78,7 @@ def test_memory_step_shows_one_change():
     before, column, row, change, after = matrices(figure)
     np.testing.assert_allclose(column @ row, change, atol=0.01)
     np.testing.assert_allclose(before + change, after, atol=0.02)
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
     figure = memory_step(faded, faded.T @ keys[2], "a title", "$o$", column=keys[2], names=("$q$", ""))
     memory, query, out = matrices(figure)
     np.testing.assert_allclose((query.T @ memory)[0], out[0], atol=0.05)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.patches import Polygon
-from picture_helpers import clipped, drawn_texts, line, overlapping
+from picture_helpers import assert_readable, clipped, drawn_texts, line
 
 from k3_scratch.plots.chunk_chain import chunk_chain
 from k3_scratch.plots.chunk_triangle import chunk_triangle
@@ -26,7 +26,7 @@ def test_chain(tokens, chunk):
     states = [text for text in written(figure) if text.startswith("$S_")]
     assert len(states) == tokens + 1 + tokens // chunk + 1
     assert any(f"{tokens} steps" in text for text in written(figure))
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("tokens", "chunk"), [(12, 5), (1, 1), (17, 1), (12, 0)])
@@ -46,7 +46,8 @@ def test_triangle(chunk, within, words):
     assert len([patch for patch in axes.patches if isinstance(patch, Polygon)]) == -(-7 // chunk)
     assert len(axes.texts) == 28
     bold = [t for t in axes.texts if t.get_fontweight() == "bold"]
-    assert len(bold) == within and clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert len(bold) == within
+    assert_readable(figure)
 
 
 def test_triangle_refuses():
@@ -85,7 +86,7 @@ def test_errors():
     assert np.allclose(line(axes, "bad").get_ydata(), [2e-7, 2e-6, 1.0])       # more than half of the seeds are lost
     assert np.allclose(line(axes, "good").get_ydata(), [1e-7, 1e-7, 5e-8])
     assert len(axes.lines) == 3 + 2 + 1 and "not finite" in written(figure)
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
     assert "not finite" not in written(error_curves([1, 2], {"a": [1e-3, 1e-2]}, title="t", x_label="C"))
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from picture_helpers import clipped, drawn_texts, line, overlapping
+from picture_helpers import assert_readable, clipped, line, words
 
 from k3_scratch.config import preset
 from k3_scratch.plots.balance_race import balance_race
@@ -21,10 +21,6 @@ KEYS = np.arange(12.0).reshape(4, 3) - 6
 SCORES = np.random.default_rng(0).random((5, 4))
 
 
-def words(figure):
-    return [text.get_text() for text, _ in drawn_texts(figure)]
-
-
 def chosen(scores, k):
     mask = np.zeros(scores.shape, dtype=bool)
     np.put_along_axis(mask, np.argsort(-scores, axis=1)[:, :k], True, axis=1)
@@ -41,7 +37,7 @@ def test_ffn_memory_writes_matches_and_output():
     bars = [patch.get_width() for axes in figure.axes for patch in axes.patches]
     assert bars == list(MATCH)
     assert "1.25" in words(figure) and plain_number((MATCH @ -KEYS)[0]) in words(figure)
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 def test_ffn_memory_refuses():
@@ -70,7 +66,7 @@ def test_latent_tradeoff():
     left, right = figure.axes
     assert list(line(left, "sent").get_ydata()) == [1, 0.5, 0.25]
     assert [bar.get_height() for bar in right.patches] == [3.2, 7.1, 15.0]
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
     with pytest.raises(ShapeError, match="digits"):
         latent_tradeoff([1, 2, 4], {"work": [1, 2, 3]}, [1, 2], ["a", "b", "c"])
     with pytest.raises(PlotError, match="savings"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, drawn_texts
 
 from k3_scratch.plots.depth_weights import depth_weights
 from k3_scratch.plots.source_trace import source_trace
@@ -24,7 +24,7 @@ def test_depth_weights(n, count):
     for axes, panel in zip(places, panels.values(), strict=True):
         np.testing.assert_array_equal(axes.images[0].get_array().filled(np.nan), panel)
         assert len(axes.texts) == (n * (n + 1) // 2 if n < 8 else 0)
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 def test_depth_weights_writes_whole_numbers_short():
@@ -51,7 +51,7 @@ def test_source_trace():
     texts = [text.get_text() for text, _ in drawn_texts(figure)]
     assert texts.count("e") == 3 and {"0 FFN", "$y_0 + y_1$", "bank, vector 0"} <= set(texts)
     assert "bank, vector 1" not in texts
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("changed", "error", "says"), [

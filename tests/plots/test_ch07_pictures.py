@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.patches import Wedge
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable
 
 from k3_scratch.plots.order_bars import order_bars
 from k3_scratch.plots.rope_dials import rope_dials, turn_text
@@ -28,7 +28,7 @@ def test_order_bars(kinds):
             heights = {patch.get_x() + patch.get_width() / 2: patch.get_height() for patch in axes.patches}
             np.testing.assert_allclose([heights[place] for place in sorted(heights)], weights[kind][column])
             assert f"{outputs[kind][column, 0]:.2f}".replace("-", "−") in axes.texts[-1].get_text()
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 HALF = {"a": [[0.5, 0.5], [0.5, 0.5]]}
@@ -55,7 +55,7 @@ def test_rope_dials(pairs):
         seen, reached = (min(360.0, np.degrees(length * speed)) for length in (5, 40))
         assert [wedge.theta2 for wedge in wedges] == pytest.approx([seen, reached] if reached > seen else [seen])
         assert wedges[0].theta1 == 0 and wedges[-1].theta1 == pytest.approx(seen if len(wedges) > 1 else 0)
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 def test_turn_text():
@@ -82,7 +82,7 @@ def test_wavelengths():
         np.testing.assert_array_equal(unknown.get_ydata(), values[values > 1000])
         assert known.get_markerfacecolor() != unknown.get_markerfacecolor() == "white"
     assert [line.get_ydata()[0] for line in axes.lines[6:]] == [1000, 50_000]
-    assert clipped(figure) == {} and overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("turns", "trained", "error", "says"), [

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, drawn_texts
 
 from k3_scratch.config import preset
 from k3_scratch.plots.kept_memory import kept_memory
@@ -29,7 +29,7 @@ def test_pass_trace(count):
     assert [axes.get_title(loc="left") for axes in figure.axes[:count]] == [f"token {i}" for i in range(count)]
     widths = [bar.get_width() for bar in figure.axes[0].patches]
     np.testing.assert_allclose(widths, SHARES[np.isfinite(SHARES)])
-    assert clipped(figure) == {} and overlapping(texts) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("changed", "error", "says"), [
@@ -54,7 +54,7 @@ def test_two_shares(count):
     assert [text.get_text() for text, _ in texts][:6] == ["25 %", "0", "15 %", "100 %", "60 %", "0.04 %"]
     for axes in figure.axes[:count]:
         assert [bar.get_width() for bar in axes.patches[:6]] == [0.25, 0.0, 0.15, 0.9996, 0.6, 0.0004]
-    assert clipped(figure) == {} and overlapping(texts) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("models", "parts", "error", "says"), [
@@ -74,7 +74,7 @@ def test_silence_map():
     assert [text.get_text() for text, _ in texts] == wanted
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == ["nothing silent", "0 KDA silent", "0 dense silent", "1 MLA silent"]
-    assert clipped(figure) == {} and overlapping(texts) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("right", "silent", "whole", "error", "says"), [
@@ -98,7 +98,7 @@ def test_kept_memory(name, tokens, numbers):
     assert all(number in everything for number in numbers)
     assert everything.count("state: ") == everything.count("tail: ") == len(config.kda_layers)
     assert len(figure.axes[0].containers) == 2 * tokens * len(config.mla_layers)      # latent and slice of each token
-    assert clipped(figure) == {} and overlapping(texts) == []
+    assert_readable(figure)
 
 
 @pytest.mark.parametrize(("config", "tokens", "says"), [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, clipped, words
 
 from k3_scratch.plots.clinic_chart import INSTRUMENTS, clinic_chart
 from k3_scratch.plots.run_overlay import run_overlay
@@ -41,15 +41,10 @@ PICTURES = {
 }
 
 
-def words(figure):
-    return [text.get_text() for text, _ in drawn_texts(figure)]
-
-
 @pytest.mark.parametrize("name", PICTURES)
 def test_nothing_is_clipped_or_on_top_of_something_else(name):
     figure = PICTURES[name]()
-    assert clipped(figure) == {}
-    assert overlapping(drawn_texts(figure)) == []
+    assert_readable(figure)
     assert to_bytes(figure) == to_bytes(PICTURES[name]())
 
 

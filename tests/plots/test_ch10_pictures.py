@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, clipped, words
 
 from k3_scratch.plots.control_bars import control_bars
 from k3_scratch.plots.picture_answers import picture_answers
@@ -19,10 +19,6 @@ LOOKS = (IMAGES, RNG.uniform(0, 2, (3, 2, 3)), ["a? b", "c? d", "e? f"], [(0, 0)
 CURVES = (["one", "two"], [10, 20, 30], RNG.uniform(0, 1, (4, 3, 2)), [5, 9], RNG.uniform(0, 1, (2, 2)))
 
 
-def words(figure):
-    return [text.get_text() for text, _ in drawn_texts(figure)]
-
-
 def test_a_sequence_numbers_the_squares_twice():
     figure = picture_sequence(IMAGES[0], 2, 2, "red? ")
     texts = words(figure)
@@ -32,7 +28,7 @@ def test_a_sequence_numbers_the_squares_twice():
     row = figure.axes[-1]
     assert len(row.images) == 6
     assert (row.images[4].get_array() == IMAGES[0][4:8, 4:8]).all()      # token 4: second line, second square
-    assert overlapping(drawn_texts(figure)) == [] and clipped(figure) == {}
+    assert_readable(figure)
     with pytest.raises(PlotError, match="multiples of 10, but 8 x 12 came"):
         picture_sequence(IMAGES[0], 5, 2, "a")
     with pytest.raises(ShapeError, match="image"):
@@ -43,7 +39,8 @@ def test_answers_are_ticked_or_corrected():
     lines = [[("red?", "box", "box"), ("things?", "2", "3")], [("left of plus?", "tee", "tee")], []]
     figure = picture_answers(IMAGES, lines, columns=2)
     assert words(figure) == ["red? box ✓", "things? 2 ✗ (3)", "left of plus? tee ✓"]
-    assert len(figure.axes) == 3 and overlapping(drawn_texts(figure)) == [] and clipped(figure) == {}
+    assert len(figure.axes) == 3
+    assert_readable(figure)
     with pytest.raises(PlotError, match="at least one question"):
         picture_answers(IMAGES, [[], [], []])
     with pytest.raises(ShapeError):
@@ -59,7 +56,7 @@ def test_bars_show_means_and_every_seed():
     dots = sorted(float(y) for line in axes.lines if line.get_marker() == "o" for y in line.get_ydata())
     assert dots == sorted([1.0, 0.9, 0.96, 0.8, 0.2, 0.3, 0.3, 0.5])
     assert sum(line.get_linestyle() == "--" for line in axes.lines) == 1
-    assert overlapping(drawn_texts(figure)) == [] and clipped(figure) == {}
+    assert_readable(figure)
     with pytest.raises(ShapeError):
         control_bars(["shape"], scores, title="t")
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from picture_helpers import clipped, drawn_texts, overlapping
+from picture_helpers import assert_readable, clipped, words
 
 from k3_scratch.plots.four_bit_line import four_bit_line
 from k3_scratch.plots.growth_steps import growth_steps
@@ -11,16 +11,12 @@ from k3_scratch.plots.style import PlotError
 from k3_scratch.shapes import ShapeError
 
 
-def words(figure):
-    return [text.get_text() for text, _ in drawn_texts(figure)]
-
-
 def test_segment_exchange_names_tokens_and_what_is_sent():
     for lengths in ([14, 20, 11], [5, 1], [3, 900, 40, 7]):
         figure = segment_exchange(lengths)
         found = words(figure)
         assert found.count("last 3 inputs") == found.count("all latents") == len(lengths) - 1
-        assert overlapping(drawn_texts(figure)) == [] and clipped(figure) == {}
+        assert_readable(figure)
     assert {"tokens 0–2", "tokens 3–902", "tokens 903–942", "tokens 943–949"} <= set(found)
 
 
@@ -29,7 +25,7 @@ def test_scan_rounds_reach_the_first_segment():
         figure = scan_rounds(segments)
         found = words(figure)
         assert f"1–{segments}" in found and f"round {rounds}" in found and f"round {rounds + 1}" not in found
-        assert overlapping(drawn_texts(figure)) == [] and clipped(figure) == {}
+        assert_readable(figure)
     assert {"2–3", "6–9", "2–9"} <= set(words(scan_rounds(9)))             # in rounds 1, 2 and 3
 
 

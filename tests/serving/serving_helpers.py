@@ -1,12 +1,8 @@
 """Shared by the tests of serving: conversations, and what a store holds."""
 
 import hashlib
-import sys
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "layers"))            # torch_helpers
 
 
 def conversation(rng, vocab_size, *lengths):

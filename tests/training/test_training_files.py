@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch_helpers import write_run
 
 from k3_scratch.config import preset
 from k3_scratch.model import K3
@@ -79,11 +80,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
 @pytest.fixture
 def finished(tmp_path):
     """A folder as a finished run leaves it, as far as `load_model` looks."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.json").write_text(preset("nano").to_json(), encoding="utf-8")
-    save_weights(K3(preset("nano"), seed=4), folder / "model.safetensors")
-    return folder
+    return write_run(tmp_path / "run", K3(preset("nano"), seed=4))
 
 
 def change(folder, act):
@@ -145,10 +142,11 @@ def test_missing_files(finished):
 
 def test_finished_means_summary_and_weights(finished):
     folder = RunFolder(finished)
-    assert not folder.finished
-    folder.summary.write_text("{}", encoding="utf-8")
     assert folder.finished
     folder.weights.unlink()
+    assert not folder.finished
+    save_weights(K3(preset("nano")), folder.weights)
+    folder.summary.unlink()
     assert not folder.finished
 
 
