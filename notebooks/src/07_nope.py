@@ -109,7 +109,7 @@ assert np.abs(outputs[0] - outputs[1]).max() < 1e-15
 #    $\blacksquare$
 #
 # **Attention without positions is a function of a set.** To be exact, of a *multiset*: a word that comes twice
-# counts twice. (Only shares count, even: if *every* token comes twice, both sums double and $o$ stays.) The same
+# counts twice. (And only shares count: if *every* token comes twice, both sums double and $o$ stays.) The same
 # holds for MLA, whose latent and shared slice are made from $x_s$ alone, and for many heads and many channels.
 #
 # Without a mask every token asks all others, and all outputs move along with their tokens: $f(Px) = P f(x)$,
@@ -538,8 +538,8 @@ check("7.5", my_turned_step)
 # One trace of all that is in K3: the key slice of 64 numbers that all heads of an MLA layer share. It is called
 # `qk_rope_head_dim` in the configuration, for in DeepSeek's models it carried RoPE ([chapter
 # 04](04_multi_head_latent_attention.ipynb), section 3). In K3 nothing turns it. **A plain key of 64 channels is
-# left**, and a trap: there are public rebuilds of K3 that still turn it. All shapes fit, and no test of shapes
-# notices. The permutation test does at once:
+# left**, and a trap: there are public rebuilds of K3 that still turn it. No test of shapes notices. The permutation
+# test does at once:
 
 # %%
 class TurnedMLA(GatedMLA):
@@ -820,9 +820,9 @@ lab_table("length", values=["32 tokens", "256 tokens"])
 #
 # - *Windows*: silence leaves guesses, so the layer is used; NoPE has .998 right at 256 tokens, RoPE .63. *Shown*.
 # - *KDA, slow decays*: the attention is idle in every seed, and nothing differs, .906 and .888.
-# - *KDA, fast decays*: now silence costs most answers, but for one seed of each, and NoPE reads better in the mean,
-#   .944 against .77. The seeds scatter, one of NoPE's did without its attention once more (a thin line in the
-#   picture), and so the verdict is *not shown at this size*.
+# - *KDA, fast decays*: now silence costs most answers, but for one seed of each (that of NoPE does without its
+#   attention once more), and NoPE reads better in the mean, .944 against .77. The seeds scatter, so the verdict is
+#   *not shown at this size*.
 # - *Attention alone*: without a convolution NoPE does not learn the question, .381 at 32 tokens; RoPE does, and has
 #   lost it at 256, .149. With one NoPE answers everything at eight times the length, and RoPE .778. Four taps tell a
 #   key what stood just before it, and this question asks for nothing else.
@@ -919,10 +919,9 @@ lab_table("attention_convolution", values=["accuracy", "steps to 90 %"])
 
 # %% [markdown]
 # Look at the second column: with four taps in front of its queries, keys and values attention without positions learns
-# the lists of pairs in 200 updates, and in every seed; without them it has not learnt them after 1,600 in two seeds of
-# three, because nothing tells a value its key. RoPE can find the neighbour by its angle, and does in two seeds of
-# three, much later. A comparison of KDA *with* a convolution against attention *without* would have measured the
-# convolution.
+# the lists of pairs in 200 updates, and in every seed; without them it has not after 1,600 in any, because nothing
+# tells a value its key. RoPE can find the neighbour by its angle, and does in two seeds of three, later. A comparison
+# of KDA *with* a convolution against attention *without* would have measured the convolution.
 #
 # ![](../figures/lab_attention_convolution.png)
 
