@@ -17,7 +17,7 @@
 # %% [markdown] tags=["slide"]
 # # 08 · The miniature K3
 #
-# Seven chapters have built seven parts. This one puts them together, and what is left to decide sounds like little:
+# The chapters before have built the parts. This one puts them together, and what is left to decide sounds like little:
 # **which part stands where, and in which order things happen.**
 #
 # But nothing watches over the order. All vectors between the parts have $D$ numbers, so every wrong order runs. It
@@ -80,8 +80,8 @@ show(architecture.architecture(config, "The miniature K3: everything there is, a
 # %% [markdown]
 # ### Exercise 8.1: the plan of the layers
 #
-# Given the numbers of the layers, `layers` = 0, 1, …, $L - 1$, return three arrays of true and false: is it MLA, is its
-# FFN dense, does a block start there?
+# Given the numbers of all layers, `layers` = 0, 1, 2, … (`[L]` here: as many as there are layers), return three arrays
+# of true and false: is it MLA, is its FFN dense, does a block start there?
 
 # %% [markdown] tags=["hint"]
 # `layers % 4` is 0, 1, 2, 3, 0, … Which of these is the fourth of four? The last layer is `layers == len(layers) - 1`.
@@ -155,10 +155,11 @@ assert len(outside) == 5 and len(parts("layers.1.")) == 31
 # %% [markdown]
 # ### Exercise 8.2: one decoder layer
 #
-# Write steps 1 to 5. `bank` holds $N$ vectors a token, perhaps none; `attention` and `ffn` are functions [T, D] →
-# [T, D] *without* their norms. Row 0 of `queries`, `gammas` (for the keys of a mix) and `norms` (before a sublayer)
-# belongs to the attention side, row 1 to the FFN side. Return the new bank as an array, and the new $h$.
-# `depth_mix(sources, query, gamma)` gives the mixture and the shares, and `rms_norm(x, weight)` norms.
+# Write steps 1 to 5. `bank` holds $N$ vectors a token, perhaps none; `starts` says whether a block starts here;
+# `attention` and `ffn` are functions [T, D] → [T, D] *without* their norms. Row 0 of `queries`, `gammas` (for the keys
+# of a mix) and `norms` (before a sublayer) belongs to the attention side, row 1 to the FFN side. Return the new bank
+# as an array, and the new $h$. `depth_mix(sources, query, gamma)` gives the mixture and the shares, and `rms_norm(x,
+# weight)` norms.
 
 # %% [markdown] tags=["hint"]
 # `[*bank, h]` is a list of sources. Make a new bank with `np.array([*bank, h])`. `len(bank)` says whether there is
@@ -314,8 +315,8 @@ print(f"logits {list(logits.shape)} of size {np.abs(logits).max():.1f};",
       f"largest difference from torch {np.abs(logits - in_torch).max():.0e}")
 
 # %% [markdown]
-# They agree, and not because all are ours: other people's programs (llama.cpp, transformers, mlx-lm) load the same
-# weights and give the same tokens; [chapter 12](12_scaling_up.ipynb) runs one of them.
+# They agree, and not because all are ours: llama.cpp and mlx-lm, written by other people, load the same weights and give
+# the same logits up to rounding ([chapter 12](12_scaling_up.ipynb)).
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An experiment that breaks it
@@ -723,10 +724,9 @@ assert min((got - alone[1]).abs().max().item() for got in careless) > 0.5
 # | `A_log` | 0 | the slope $e^{A}$ of the decay's sigmoid is 1 |
 # | `dt_bias` | $\ln(e^{dt} - 1)$, with $\ln dt$ spread evenly from $\ln .001$ to $\ln .1$ | forgetting at many speeds, none too fast |
 #
-# The last one deserves a line of algebra. With nothing learnt, $z$ is about `dt_bias`, and
-# $\operatorname{sigmoid}(\ln(e^{dt} - 1)) = (e^{dt} - 1) / e^{dt} = 1 - e^{-dt}$. So a channel starts with
-# $g = -5\,(1 - e^{-dt})$, between $-.005$ and $-.476$: what it holds halves within 139 to 1.5 tokens. With `dt_bias` = 0 it
-# would be $g = -2.5$, half gone in about a quarter of a token: no error could reach back even two tokens.
+# [Chapter 02](02_kimi_delta_attention.ipynb), section 6, has derived what the last one does: a channel starts with
+# $g = -5\,(1 - e^{-dt})$, between $-.005$ and $-.476$, so what it holds halves within 139 to 1.5 tokens. With `dt_bias` = 0
+# it would be $g = -2.5$, half gone in about a quarter of a token: no error could reach back even two tokens.
 
 # %%
 def half_lives(net, i):
@@ -754,20 +754,21 @@ assert np.isclose(5 * (1 - np.exp(-0.1)), 0.476, atol=5e-4)
 #
 # ### The loss at the start
 #
-# Untrained, all tokens should be about equally likely, and the loss $\ln V = \ln 260 = 5.56$. A little more precisely: the last
-# norm gives a vector of $D$ numbers with mean square 1; a row of the head has $D$ random numbers with variance
-# $\sigma^2$; so each logit is a sum with variance $s^2 = D \sigma^2$. The loss is $\ln \sum_j e^{z_j} - z_\text{right}$. The
-# right token's logit is 0 on average, and for normal $z$ the mean of $e^z$ is $e^{s^2/2}$, so for many tokens
+# Untrained, all tokens should be about equally likely, and the loss $\ln \mathrm{vocab} = \ln 260 = 5.56$. A little
+# more precisely: the last norm gives a vector of $D$ numbers with mean square 1; a row of the head has $D$ random
+# numbers with variance $\sigma^2$; so each logit is a sum with variance $s^2 = D \sigma^2$. The loss is $\ln \sum_j
+# e^{z_j} - z_\text{right}$. The right token's logit is 0 on average, and for normal $z$ the mean of $e^z$ is
+# $e^{s^2/2}$, so for many tokens
 #
-# $$ \text{loss} \approx \ln\!\big(V e^{s^2 / 2}\big) = \ln V + \tfrac12 D \sigma^2 . $$
+# $$ \text{loss} \approx \ln\!\big(\mathrm{vocab}\, e^{s^2 / 2}\big) = \ln \mathrm{vocab} + \tfrac12 D \sigma^2 . $$
 #
 # **An untrained model is not undecided but randomly decided, and that costs.**
 
 # %% [markdown]
 # ### Exercise 8.6: the loss before training
 #
-# Write the formula, for several standard deviations at once. Then put K3's size in: with $V$ = 163,840, $D$ = 7,168 and
-# $\sigma = .02$, how far above $\ln V$ does it start?
+# Write the formula, for several standard deviations at once. Then put K3's size in: `vocab` = 163,840, $D$ = 7,168 and
+# $\sigma = .02$, how far above $\ln \mathrm{vocab}$ does it start?
 
 # %% [markdown] tags=["hint"]
 # `np.log` is the natural logarithm.
@@ -811,10 +812,11 @@ assert abs(first[:, 0].mean() - 5.57) < 0.02 and first[:, 0].std() < 0.02
 assert abs(ch08.first_loss(163_840, 7168, np.array([0.02]))[0] - 13.44) < 0.005
 
 # %% [markdown] tags=["slide"]
-# The mean of the seeds lies on the parabola within a tenth; single seeds scatter, the more the wider (measured here). The miniature starts at 5.57,
-# which is $\ln 260$ and a hundredth. A model of K3's width with $\sigma = .02$ would start at 13.44, 1.43 above
-# $\ln 163{,}840 = 12.01$ (derived; what K3 itself started with is not published). A first loss *far* from this formula, on the
-# other hand, is worth a search: then the last norm, or the scale of the head, is wrong.
+# The mean of the seeds lies on the parabola within a tenth; single seeds scatter, the more the larger $\sigma$ is
+# (measured here). The miniature starts at 5.57, which is $\ln 260$ and a hundredth. A model of K3's width with
+# $\sigma = .02$ would start at 13.44, 1.43 above $\ln 163{,}840 = 12.01$ (derived; what K3 itself started with is not
+# published). A first loss *far* from this formula, on the other hand, is worth a search: then the last norm, or the
+# scale of the head, is wrong.
 
 # %% [markdown] tags=["slide"]
 # ## 11 · What the trained miniature says
@@ -971,7 +973,7 @@ progress()
 #
 # 1. Three KDA layers to one MLA, the last always MLA; the first FFN dense; each sublayer reads the norm of a mix.
 # 2. Within a layer: mix, norm, attention, bank if a block starts, add, mix again, norm, FFN, add. At the end: mix, norm, head.
-# 3. Wrong orders run, and untrained they have the same loss, $\ln V + D \sigma^2 / 2$. Only trained weights and another
+# 3. Wrong orders run, and untrained they have the same loss, $\ln \mathrm{vocab} + D \sigma^2 / 2$. Only trained weights and another
 #    program's logits, to nine digits, tell.
 # 4. Between two tokens a KDA layer keeps state and tail, an MLA layer one row a token; with these, one by one equals all
 #    at once at every cut.
