@@ -20,8 +20,8 @@
 # %% [markdown] tags=["slide"]
 # # 09 · Training it
 #
-# *Chapter 08 ended with half a million numbers, all of them noise, and a model that answers every question with
-# rubbish. In a few minutes it will copy words, add numbers and know who has the rye.*
+# *Half a million numbers, all of them noise: the untrained model answers every question with rubbish. In a few minutes
+# it will copy words, add numbers and know who has the rye.*
 #
 # What happens in between is a loop of ten lines. Each of them can be wrong in a way that raises no error: the model
 # then learns slowly, or something else, or nothing.
@@ -196,7 +196,7 @@ print(f"loss of the untrained miniature {loss.item():.3f};  log 260 = {np.log(26
 # A weight matrix $W$ is used as $y = W x$. What a change $\Delta$ of it does to *any* input of length 1 is at most
 # its largest **singular value**: write $\Delta = U \Sigma V^\top$ (columns of $U$ and of $V$ of length 1 and at
 # right angles, $\Sigma$ diagonal, the singular values $\sigma_i \ge 0$), then $\Delta$ sends the direction $v_i$ to
-# $\sigma_i u_i$. So ask: of all changes that move no input by more than 1, **which lowers the loss most?** To first
+# $\sigma_i u_i$. So ask: of all changes that move no such input by more than 1, **which lowers the loss most?** To first
 # order the loss changes by $\langle G, \Delta \rangle = \sum_{ij} G_{ij} \Delta_{ij}$ with the gradient $G = U
 # \Sigma V^\top$, and
 #
@@ -330,8 +330,8 @@ for way, update in (("gradient", two_heads), ("as one matrix", together), ("head
     print(f"{way:14}", "  ".join(str(row.round(4) + 0.0) for row in update))
 
 # %% [markdown]
-# As one matrix the gradient has a single direction, and the quiet head gets a hundredth of a step. Had it asked for a
-# *different* direction it would have got a full one (when orthogonalised exactly). Head by head both move.
+# As one matrix the gradient has a single direction. The quiet head gets a hundredth of a step along it, and a full one
+# at a right angle, for which nothing asked (Newton and Schulz leave that out). Head by head both move as they ask.
 # Orthogonalising the whole couples heads in two ways: **a loud head silences a quiet one, and heads that want the
 # same are driven apart** (rows of an orthogonal matrix stand at right angles). K3 therefore orthogonalises each
 # head's block on its own (report), and so does the miniature: $W_q, W_k, W_v$ of KDA, $W_{qb}$ and $W_{kvb}$ of MLA,
@@ -853,10 +853,10 @@ if full_run():
     assert np.abs(moments[TOTAL].sizes / moments[MOMENTS[-2]].sizes - 1).max() < 0.2
 
 # %% [markdown]
-# Compare the last two rows. Sizes (root mean square of what a sublayer reads) begin at .02 to .04, where the initialisation puts them, grow
-# to .07 to .32 and have come to rest by update 200: from then on they change by less than a fifth (measured here). A
-# column that keeps growing is an early warning. The teeth (small before an attention part, large before a MoE) come
-# from the maps above: what is taken mostly from the embedding is as small as the embedding.
+# Compare the last two rows. Sizes (root mean square of what a sublayer reads) begin at .02 to .04, where the
+# initialisation puts them, grow to .07 to .32 and have come to rest by update 200: from then on they change by less than
+# a fifth (measured here). A column that keeps growing is an early warning. The teeth (small before an attention part,
+# large before a MoE) come from the maps above: what is taken mostly from the embedding is as small as the embedding.
 #
 # (That the MLA layer of the *published* miniature is idle, which no picture of this section shows, was found by
 # silencing it: [chapter 04](04_multi_head_latent_attention.ipynb). Instruments show only what they measure.)
@@ -1045,7 +1045,7 @@ if full_run():
 #   half-lives tell at a glance: almost all at a third of a token. A memory that short cannot find out that a longer
 #   one would pay.
 #
-# Two of five illnesses (balancing; a short-keyed missing norm) cannot be found by looking at the loss. Three end at the
+# Two of the five patients (no balancing; no norm but short keys) cannot be found by looking at the loss. Three end at the
 # loss of guessing, 1.85, each for another reason. This is why one looks at more than the loss, and why one should know
 # what one's model gets for guessing.
 
