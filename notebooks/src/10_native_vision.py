@@ -29,8 +29,8 @@
 # **The question of this chapter: how does a picture get into a sequence of tokens, and how do we know that it is looked
 # at?**
 #
-# Every number says where it comes from: *report* (published about K3), *derived* (you can recompute it by hand),
-# *measured here* (a cell above it ran), or *toy* (chosen to be small).
+# Every number says where it comes from: *report* (published about K3), *released config* (the file that came with its
+# weights), *derived* (you can recompute it by hand), *measured here* (a cell above it ran), or *toy* (chosen to be small).
 
 # %%
 import tempfile
@@ -63,7 +63,7 @@ from k3_scratch.vision import picture_tokens
 # ## 1 · The smallest picture
 #
 # A picture is an array $[Y, X, C]$ of numbers from 0 to 255: $Y$ rows, $X$ columns, $C = 3$ channels for red, green and
-# blue. Ours have 12 × 12 pixels on a gray and noisy ground. On it stand two or three *things*, each one of four shapes
+# blue. Ours have 12 × 12 pixels on a grey and noisy ground. On it stand two or three *things*, each one of four shapes
 # in one of four colours, in different squares of a 3 × 3 grid (toy).
 
 # %% tags=["slide"]
@@ -78,8 +78,8 @@ show(paint.picture_sequence(image, eye.patch_size, eye.merge, "red? "),
 
 # %% [markdown] tags=["slide"]
 # From top to bottom: pixels become *patches*, patches become *tokens*, tokens stand in one row with the letters of the
-# text. From there on nothing knows any more which vector was a picture. The whole chapter follows the small boxes at
-# the right: cut, encode, merge, project, and then train.
+# text. From there on nothing knows which vector was a picture. The chapter follows the small boxes at the right: cut,
+# encode, merge, project, and then train.
 #
 # ### Cut
 #
@@ -118,7 +118,7 @@ print("patches:", cut.shape, "  a patch of nothing but ground:", cut[0, 2, 3].ro
 # ## 2 · The encoder, and what breaks without positions
 #
 # Each patch is multiplied with a matrix, $x = W_e\,\text{patch}$, and becomes a vector of $h$ numbers (48 here, 1,024 in
-# K3, released config). Then come encoder layers, each with two parts:
+# K3, released config). Then come encoder layers, each with two parts and matrices $W$ of its own:
 #
 # $$ x \leftarrow x + W_o\,\mathrm{Att}(\mathrm{norm}(x)), \qquad
 #    x \leftarrow x + W_d\,\mathrm{GELU}\!\left(W_u\,\mathrm{norm}(x)\right). $$
@@ -198,8 +198,8 @@ assert np.allclose(one, other)                                    # the same vec
 # Turn the vector of one patch, $[K] \to [K]$.
 
 # %% [markdown] tags=["hint"]
-# One half: `a, b = half[:K // 4], half[K // 4:]`, `angle = place * 10000.0 ** (-4 * np.arange(K // 4) / K)`. Do it for both
-# halves and put four pieces together.
+# One half first: its first $K/4$ numbers are `a`, the others `b`, and `np.arange(K // 4)` is all $c$ at once. Then the
+# other half, and put four pieces together.
 
 # %% id="10.2" minutes=10 difficulty=2
 def my_turn(x, row, column):
@@ -431,8 +431,8 @@ show(paint.picture_answers(pictures, told),
      name="10_answers")
 
 # %% [markdown] tags=["slide"]
-# Each question was asked alone, behind its picture. Now the one of the title, about the gold plus and its neighbours, and
-# several pictures interleaved with text: the second question follows a second picture, in the same cache.
+# Each question was asked alone, behind its picture. Now questions about the picture of section 1, and several
+# pictures interleaved with text: the second question follows a second picture, in the same cache.
 
 # %%
 asked_about = draw([scene], np.random.default_rng(3))             # the picture of section 1
@@ -512,7 +512,7 @@ for run in runs:
 # ## 8 · Where does an answer come from?
 #
 # Cover one square of the picture after the other with plain ground, and see how much less likely the right answer becomes
-# (its log-probability, summed over its characters, in nats: a loss of 0.7 halves the probability). That works for any
+# (its log-probability, summed over its characters, in nats: 0.7 of them halve the probability). That works for any
 # model and sees all ways, through states and through attention.
 
 # %%
@@ -627,7 +627,7 @@ assert all(loss_of["layer 0, KDA"][kind] < 0.3 for kind in ("shape", "colour", "
 assert loss_of["layer 1, KDA"]["relation"] < 0.6 and loss_of["layer 2, KDA"]["shape"] > whole["shape"] - 0.05
 
 # %% [markdown]
-# Read the last line: with MLA silent every answer stays what it was (measured here, one trained model). **The layer whose
+# Read the last line: with MLA silent the shares stay what they were (measured here, one trained model). **The layer whose
 # map we have just looked at is not used.** What sees is KDA: without layer 0 nothing is left, and without layer 1 shapes and
 # relations are gone. The pictures are read through states of fixed size, written while the nine tokens pass, before
 # anybody has asked. KDA has no map of attention to draw; covering squares needed none.
@@ -671,8 +671,8 @@ assert (eye.position_table, eye.projector_size, config.hidden_size, MARKERS) == 
 assert picture_tokens(k3.vision, 560, 896) == 640
 
 # %% [markdown]
-# An encoder of 401 million parameters is the smallest part of K3: 0.016 % of its weights (derived). A token of a picture
-# costs the language model as much as any other token, 104 billion active parameters, and the encoder runs once a picture.
+# Encoder and projector together have about as many parameters as one KDA layer: 0.016 % of K3's weights (derived). A token
+# of a picture costs the language model as much as any other, 104 billion active parameters; the encoder runs once a picture.
 
 # %% [markdown]
 # ### Exercise 10.6: tokens of a photograph
