@@ -19,8 +19,8 @@
 # %% [markdown] tags=["slide"]
 # # 12 · Up to 2.8 T
 #
-# *The released file of K3 has 1.56 terabytes, and the model reads texts of a million tokens. Neither fits into one
-# machine. So the model is cut, and so is the text. What changes in the result?*
+# *The released file of K3 has 1.56 terabytes, and to train on a text of a million tokens takes nearly as much again.
+# Neither fits into one machine. So the model is cut, and so is the text. What changes in the result?*
 #
 # The answer this chapter is after: **nothing, if the machines tell each other the right little things**. Which things
 # these are follows from the mathematics of the chapters before. We cut along the text (sections 1 and 2), along the
@@ -125,8 +125,8 @@ assert 0.96 < share["+ KDA maps"].min() < share["+ latents"].min() - 0.001
 # Where segments hear nothing of each other the line falls with every cut: answers whose question lies on another
 # machine are guessed. The convolution's inputs alone do not mend that; the maps do, but for the last hundredth, and with
 # the latents nothing is missing (measured here). That hundredth is no gain from the MLA layer: silencing it altogether
-# changes no answer of this miniature ([chapter 04](04_multi_head_latent_attention.ipynb)). A layer that suddenly sees
-# other tokens than in training disturbs more than one that is silent.
+# changes hardly an answer ([chapter 08](08_miniature.ipynb)). A layer that suddenly sees other tokens than in training
+# disturbs more than one that is silent.
 
 # %% [markdown]
 # ### What a segment of KDA is, in one pass
@@ -347,21 +347,21 @@ print(f"loss {one['losses'][0]:.3f} -> {one['losses'][-1]:.3f} in 20 updates, "
 # other** to the last bit, and so must they: once their biases or weights differ, nothing ever brings them together
 # again.
 #
-# What if even one layer's weights are too large for a machine? Then each holds a slice of every matrix and all gather a
-# layer when it is its turn (PyTorch's `fully_shard`, FSDP2; it runs on gloo too, and the tests compare its gradients).
-# Muon needs whole matrices, so training here stays with whole copies. With 98 % of the weights in routed experts
-# (derived) one would spread the experts first: a token visits 16 of 896, so it is the tokens that travel, to the
-# machines of their experts and back, at the width of the latent.
+# What if the whole model is too large for a machine? Then each holds a slice of every matrix and all gather a layer
+# when it is its turn (PyTorch's `fully_shard`, FSDP2; it runs on gloo too, and the tests compare its gradients). Muon
+# needs whole matrices, so training here stays with whole copies. With 98 % of the weights in routed experts (derived)
+# one would spread the experts first: a token visits 16 of 896, so it is the tokens that travel, to the machines of
+# their experts and back, at the width of the latent.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Balancing over machines
 #
-# Quantile Balancing sets an expert's bias from *all* tokens of the batch: the $q$-th smallest of the biases
-# $\alpha_i - s_{ij}$ that its tokens would need. The tokens now lie on several machines. Tempting: every machine
-# computes the biases of its own tokens, and we take the mean. A quantile is not a mean, though. By hand: machine 0 has
-# 1, 2, 3, machine 1 has 4, 8, 90, and the second smallest of three is wanted on each, the fourth smallest of six on
-# both together. Alone they say 2 and 8, mean 5. Of 1, 2, 3, 4, 8, 90 the fourth is 4; if the 8 had been 40, it would
-# still be 4, and the mean 21.
+# Quantile Balancing sets an expert's bias from *all* tokens of the batch ([chapter 05](05_stable_latent_moe.ipynb)):
+# the $(q+1)$-th smallest of the biases $\alpha_i - s_{ij}$ that tokens would need, with $q$ its share of them. They
+# now lie on several machines. Tempting: every machine computes biases of its own, and we take the mean. But a quantile
+# is no mean. By hand: machine 0 has 1, 2, 3, machine 1 has 4, 8, 90, and the second smallest of three is wanted on
+# each, the fourth smallest of six on both together. Alone they say 2 and 8, mean 5. Of 1, 2, 3, 4, 8, 90 the fourth is
+# 4; if the 8 had been 40, it would still be 4, and the mean 21.
 #
 # What *can* be added are counts. Four machines (toy), each with another kind of text, that is with another taste for
 # the eight experts:
@@ -469,8 +469,8 @@ assert equal["biases averaged"].max() < 0.25
 
 # %% [markdown] tags=["slide"]
 # The lines of sorting and of summed counts lie on each other. The averaged biases level off far from balance with
-# every seed, and more updates do not help: they have settled on the wrong place. With the same mixture on all machines
-# averaging is nearly right (measured here), which is how such a fault gets through a test.
+# every seed: they have settled in the wrong place. With the same mixture on all machines averaging is nearly right
+# (measured here), which is how such a fault gets through a test.
 #
 # Two more reasons to add whole numbers. Their sum has **no order**: 64 machines get the same bits however the network
 # adds. Sums of fractions do not:
@@ -535,9 +535,9 @@ assert 2 < np.array(drifts["1,000 bins"]).max() < 6 and 0.5 < np.mean(drifts["1,
 # %% [markdown] tags=["slide"]
 # ## 5 · Four bits a number
 #
-# 98 % of K3's parameters are routed experts. Stored in bfloat16, two bytes each, they alone would take 5.4 terabytes.
-# K3 stores them in **MXFP4** (report): four bits a number, and for every 32 neighbours of a row one byte that they
-# share.
+# 98 % of K3's parameters are routed experts. Stored in bfloat16, two bytes each, they alone would take 5.4 terabytes
+# (derived). K3 stores them in **MXFP4** (report): four bits a number, and for every 32 neighbours of a row one byte
+# that they share.
 #
 # Four bits make 16 codes. One bit is the sign; two are an exponent $e$, one a digit $m$ behind the point (E2M1). As in
 # larger floating-point formats, $e = 0$ is the gap around zero:
@@ -637,10 +637,10 @@ assert np.mean(errors["rare large ones"], axis=0)[-1] > 1.3 * np.mean(errors["no
 
 # %% [markdown] tags=["slide"]
 # Look at the left end: **smaller blocks do not lose less** (measured here). The largest number of a block always comes
-# out in the coarse top of the grid, between 4 and 8, where steps are wide and everything above 6 is cut; in a block
-# of two that is half of all numbers, in a block of 32 one. Rare large values are what a shared scale suffers from: one
-# of them pushes the others towards zero, and that line climbs to the right. Trained experts behave much like normal numbers. At 32
-# they have the least error, and the scales cost a quarter of a bit.
+# out in the coarse top of the grid, between 4 and 8, where steps are wide and everything above 6 is cut; in a block of
+# two that is half of all numbers, in a block of 32 one. Rare large values are what a shared scale suffers from: one of
+# them pushes the others towards zero, and that line climbs to the right. Trained experts behave much like normal
+# numbers. At 32 they have the least error, and the scales cost a quarter of a bit.
 #
 # Does the model notice? All three layers of routed experts packed and read back, 384 held-out rows, three seeds:
 
@@ -726,8 +726,8 @@ assert 64 * 22 < 1414 < 64 * 22.2
 # Only the blue line is flat. Reading needs no miracle, though: sources belong to single tokens and are gone when the
 # token is through, so a text read in pieces of 16,384 tokens has 2 GiB of them at a time (derived), and state and
 # latents are all that goes on to the next piece. Training has no such way out: 1,414 GiB of layer inputs for one text
-# (derived). Cut over 64 machines as in section 1, that is 22 GiB each. **The exchange of a few MiB a layer is what makes
-# a million tokens trainable.**
+# (derived). Cut over 64 machines as in section 1, that is 22 GiB each. **Passing on 12 or 18 MiB a layer is what makes a
+# million tokens trainable.**
 
 # %% [markdown] tags=["slide"]
 # ## 7 · From the miniature to K3
@@ -762,8 +762,8 @@ assert columns["kimi_k3"]["active"] == "104,189,612,640"
 assert columns["kimi_linear_48b"]["parameters"] == "49,122,681,728"
 
 # %% [markdown]
-# Read it line by line: every line has the same meaning in all columns. Now *walk* from the first to the last, one group of fields at
-# a time, and count after each step.
+# Every line has the same meaning in all columns. Now *walk* from the first to the last, one group of fields at a time,
+# and count after each step.
 
 # %% tags=["slide"]
 STEPS = {
@@ -826,7 +826,7 @@ print("four bits written and read back: the same logits to the last bit")
 # %% [markdown]
 # Then llama.cpp, a program in C++ whose K3 was written from the released checkpoint. `k3 export --format gguf` writes its
 # file; `k3 demo` lets both programs continue the same prompts side by side. What the tests measured when the results
-# were stored (`figures/results/oracles.json`; the column says over how many set-ups):
+# were stored (`figures/results/oracles.json`): with which weights, what, and how much.
 
 # %%
 rows = [row for row in results("oracles")["rows"] if row["oracle"] == "llama.cpp"]
@@ -865,7 +865,7 @@ assert all(ours == theirs for _, ours, theirs in side_by_side(model))
 #
 # | | K3 |
 # |---|---|
-# | parameters, active for a token | 2,779,484,476,000 and 104,189,612,640 (derived, report) |
+# | parameters, active for a token | 2,779,484,476,000 and 104,189,612,640 (derived; rounded in the report) |
 # | released file | 1,560,860,324,864 bytes; experts at 4.25 bits (report; derived to the byte) |
 # | passed on by a KDA layer, a segment of any length | 12 MiB of $M$ and $N$, 43,008 bytes of inputs (derived) |
 # | passed on by an MLA layer | 1,152 bytes a token; keys and values of all heads would be 61,440 (derived) |
