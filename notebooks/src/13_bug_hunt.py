@@ -212,8 +212,8 @@ for shift in (0.0, 0.7):
 # ### The future, and the order of the past
 #
 # What comes later must not matter for what came before (*causality*), and for K3's latent attention the order of what
-# came before must not matter either ([chapter 07](07_nope.ipynb), *permutation*). Both layers of a K3, with random numbers
-# in every vector:
+# came before must not matter either ([chapter 07](07_nope.ipynb), *permutation*). Both kinds of layer, with random numbers in
+# every vector:
 
 # %%
 def rows(part):
@@ -652,13 +652,13 @@ hunt.left()
 # %% [markdown] tags=["slide"]
 # ## 6 · In the real K3
 #
-# - A model of 2,779,484,476,000 parameters (report) is trained once. A fault that costs one part in a hundred of its
+# - A model of 2,779,484,476,000 parameters (derived) is trained once. A fault that costs one part in a hundred of its
 #   quality is paid for with every token and never seen, because there is no second model beside it.
-# - What outsiders can do is compare **implementations**. The tests of this course feed the miniature to llama.cpp, to
-#   transformers' parts, to mlx-lm and to a slow public form of KDA, and to be sure that such a comparison is sharp they
-#   make 33 deliberate mistakes in our forward pass: each must move a logit far beyond rounding. Seven more cannot be
-#   seen in any logit, and are held by tests of their own: a balancing rule with the wrong sign, keys cached where latents
-#   should be, a wrong count of heads.
+# - What outsiders can do is compare **implementations**. The tests of this course compare K3 with llama.cpp and mlx-lm,
+#   Kimi Linear with transformers, and KDA with a slow public form. To be sure that this is sharp they make 33 deliberate
+#   mistakes in our forward pass: each must move a logit far beyond rounding. Seven more cannot be seen in any logit, and
+#   are held by tests of their own, such as a balancing rule with the wrong sign, keys cached where latents should be, a
+#   wrong count of heads.
 # - Where would *you* look first in a strange K3? At the places with two forms (chunks and steps, naive and absorbed), at
 #   what is zero at the start (depth queries, biases, `A_log`), and at what stands in front of a norm.
 
