@@ -105,11 +105,10 @@ show(architecture(preset("kimi_k3"), "Kimi K3, the real one: 2.78 trillion param
 # %% [markdown] tags=["slide"]
 # ## 2 · A first taste
 #
-# The miniature has been trained for some minutes on six kinds of small puzzles. Its numbers come with the course,
-# so we can ask it something right now. `encode` turns a text into its tokens, the bytes 0 to 255; four further
-# tokens are marks such as "end", which makes a **vocabulary** of 260. The
-# miniature writes **greedily**: it always takes the token with the highest score, appends it, and goes on until it
-# ends the line.
+# The miniature has been trained for some minutes on six kinds of small puzzles. Its numbers come with the course, so
+# we can ask it something right now. `encode` turns a text into its tokens, the bytes 0 to 255; four further tokens
+# are marks such as "end", which makes a **vocabulary** of 260. The miniature writes **greedily**: it always takes the
+# token with the highest score, appends it, and goes on until it ends the line.
 
 # %%
 mini = pretrained("mini")
@@ -161,11 +160,10 @@ assert round(cache_bytes(large, 1_000_000).mla / 1e9, 1) == 27.6
 assert round(cache_bytes(large, 1_000_000).total_all_mla_expanded / 1e12, 1) == 5.7
 
 # %% [markdown]
-# The states do not grow: 12,288 bytes in the miniature, 434 MB in K3, after ten tokens as after a million. The
-# cache grows by 160 bytes a token here and by 27,648 there (derived). The last column is what ordinary attention
-# would keep if all 93 layers were made of it, keys and values of every head: 5.7 million MB for a text of a million
-# tokens (derived). K3's cache takes 27.6 thousand MB of these, and its other 69 layers do not notice how long the
-# text is.
+# The states do not grow: 12,288 bytes in the miniature, 434 MB in K3, after ten tokens as after a million. The cache
+# grows by 160 bytes a token here and by 27,648 there (derived). The last column is what ordinary attention would keep
+# if all 93 layers were made of it, keys and values of every head: 5.7 TB for a text of a million tokens. K3's cache
+# takes 27.6 GB, and its other 69 layers do not notice how long the text is (derived).
 
 # %% [markdown]
 # ## 3 · How to use this course
@@ -845,7 +843,8 @@ assert round(2 * count.total_with_vision / sum(parts.values()), 1) == 3.6
 # ## 11 · The smaller relative: Kimi Linear 48B
 #
 # Kimi Linear (October 2025) is where KDA was first published. It has the same stack with fewer new parts, and the
-# same arithmetic works: no latent in the MoE, no gate on MLA, KDA's gate through 128 channels, no mixes over depth.
+# same arithmetic works: no latent in the MoE; MLA with a single matrix for its queries and no gate; KDA's gate
+# through 128 channels; no mixes.
 
 # %%
 D2, H2, F2 = 2304, 32, 1024                                       # report: 27 layers, 20 KDA and 7 MLA
@@ -883,8 +882,8 @@ assert round(100 * active2 / total2, 1) == 6.3
 # | parameters (derived) | 497,804 | 49,122,681,728 | 2,779,484,476,000 |
 # | active (derived) | 223,116 | 3,106,972,544 | 104,189,612,640 |
 #
-# The layers come in threes and fours: three KDA, then one MLA, again and again, and the last layer is always MLA.
-# 93 is not a multiple of four, so in K3 the last *two* layers are MLA.
+# The layers come in fours: three KDA, then one MLA, again and again, and the last layer is always MLA. 93 is not a
+# multiple of four, so in K3 the last *two* layers are MLA.
 
 # %% tags=["remove"]
 linear = preset("kimi_linear_48b")
@@ -937,7 +936,7 @@ assert large.mla_layers[-2:] == (91, 92)
 # | checkpoint | the file with all parameters |
 # | chunk | tokens that KDA handles together, as a few matrix products |
 # | convolution, short | a weighted sum of a channel's last four values |
-# | decay | the share that a memory loses from token to token |
+# | decay | the fading of a memory from token to token; $\alpha$ is what stays |
 # | decoding, prefill | writing token by token; reading a whole prompt at once |
 # | embedding | the vector that stands for a token |
 # | expert; router | one of many small FFNs; what chooses among them |
