@@ -30,8 +30,7 @@
 #
 # **The question of this chapter: how does one correct an entry in such a matrix, and how many entries fit?**
 #
-# Every number says where it comes from: *report* (published about K3), *derived* (you can recompute it by hand),
-# *measured here* (a cell above it ran), or *toy* (chosen to be small).
+# As everywhere, numbers are *report*, *derived*, *measured here* or *toy* ([chapter 00](00_the_map.ipynb)).
 
 # %%
 import numpy as np
@@ -792,9 +791,9 @@ show(seed_curves(np.arange(10, 301, 10), curves, title="Learning to overwrite, t
      name="01_training")
 
 # %% [markdown] tags=["slide"]
-# The dashed line reaches one in all three seeds; the memory that only adds has come to a stop a
-# little above one half (measured here): it lacks the operation. On rows that were never trained on, sorted by how
-# often the asked key had been written:
+# The dashed line reaches one in all three seeds; the memory that only adds has come to a stop a little above one half
+# (measured here): it lacks the operation. On rows that were never trained on, sorted by how often the asked key had
+# been written:
 
 # %%
 test = task.batch(np.random.default_rng(99), 512, "test")
@@ -876,10 +875,11 @@ lab_table("other_tasks", values=["accuracy", "twice as long"])
 
 # %% [markdown] tags=["slide"]
 # All columns of the first kind lie between .976 and 1 but for attention's stack (.914): **where nothing has to be
-# overwritten, a memory that only fades does as well.** On rows twice as long the delta rule with one decay per channel
-# is even a little below the others on palindromes (.779 against .84 and .848). Had we tried these tasks only, we would
-# have called the delta rule useless, and from *rewrite* alone we would have called it best. The paper, on far longer
-# rows, finds KDA first and scalar decay failing on three of these; at this size that does *not* show.
+# overwritten, a memory that only fades does as well.** On rows twice as long the delta rule with one decay per
+# channel is even a little below the others on palindromes (.779 against .84 and .848). Had we tried these tasks only,
+# we would have called the delta rule useless, and from *rewrite* alone we would have called it best. The paper on
+# Kimi Linear (arXiv 2510.26692), on far longer rows, finds KDA first and scalar decay failing on three of these
+# (report); at this size that does *not* show.
 #
 # ![](../figures/lab_other_tasks.png)
 
