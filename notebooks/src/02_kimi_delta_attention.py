@@ -32,8 +32,7 @@
 # Kimi K3: *Kimi Delta Attention*, KDA for short. At the end of the chapter the whole layer stands here in NumPy, and
 # gives the same numbers as the one that the course trains.
 #
-# Every number says where it comes from: *report* (published about K3), *derived* (you can recompute it by hand),
-# *measured here* (a cell above it ran), or *toy* (chosen to be small).
+# As everywhere, numbers are *report*, *derived*, *measured here* or *toy* ([chapter 00](00_the_map.ipynb)).
 
 # %%
 import numpy as np
@@ -103,9 +102,9 @@ show(memory_film(states, KEYS, VALUES, recalled, titles=titles),
 # $$ S \leftarrow \alpha S, \qquad 0 < \alpha \le 1 . $$
 #
 # What was written $n$ tokens ago has then been multiplied by $\alpha^n$. Products of many small factors are easier as
-# sums of logarithms, so from here on we say **log-decay** $g = \ln \alpha \le 0$, measured in *nats a token* (a nat is
-# a step of one in a natural logarithm). After $n$ tokens $e^{g n}$ is left. $g = 0$ forgets nothing; $g = -5$ leaves
-# $e^{-5} = .0067$, less than a hundredth, after a single token (derived).
+# sums of logarithms, so from here on we say **log-decay** $g = \log \alpha \le 0$, measured in *nats a token* (a nat
+# is a step of one in a natural logarithm). After $n$ tokens $e^{g n}$ is left. $g = 0$ forgets nothing; $g = -5$
+# leaves $e^{-5} = .0067$, less than a hundredth, after a single token (derived).
 #
 # With $\alpha = \tfrac12$ in the three tokens of section 1:
 
@@ -534,7 +533,7 @@ show(kda_layer(preset("kimi_k3")),
 #
 # (Two thin matrices in place of one thick one: 7168 × 128 + 128 × 12,288 = 2.5 million numbers in place of 88 million
 # in K3, derived.) Then a function that bends $z$ into a log-decay. With $\sigma(z) = 1 / (1 + e^{-z})$, the sigmoid,
-# and $\operatorname{softplus}(z) = \ln(1 + e^z)$, its smooth corner:
+# and $\operatorname{softplus}(z) = \log(1 + e^z)$, its smooth corner:
 #
 # | | | range |
 # |---|---|---|
@@ -575,7 +574,7 @@ assert np.allclose(at_0_and_1, [[[-2.5, -4.403985]]])             # -5 / 2 and -
 # gate there is no such limit.
 #
 # **Where does training start?** With $A = 0$ and `dt_bias` such that softplus of it is a number $dt$ between .001 and
-# .1 in each channel. Softplus is $\ln(1 + e^b) = dt$, so $e^b = e^{dt} - 1$ for $b = \mathrm{dt\_bias}$, and at
+# .1 in each channel. Softplus is $\log(1 + e^b) = dt$, so $e^b = e^{dt} - 1$ for $b = \mathrm{dt\_bias}$, and at
 # $x = 0$ the sigmoid is $\sigma(b) = e^b / (1 + e^b) = (e^{dt} - 1) / e^{dt} = 1 - e^{-dt}$. So
 # $|g| = 5\,(1 - e^{-dt})$ lies between .005 and .476, and the half-lives between 139 tokens and 1.5 (derived). A
 # fresh layer remembers over many distances at once.
@@ -849,7 +848,7 @@ assert misfit > 0.02
 # Both lines of algebra are executed above. One mask for all channels is another layer, not a way to write this one.
 
 # %% [markdown] tags=["slide"]
-# ## 11 · What a trained memory has learned to keep
+# ## 11 · What a trained memory has learnt to keep
 #
 # The course comes with a trained miniature K3 (half a million weights, made in [chapter 08](08_miniature.ipynb) and
 # trained in [chapter 09](09_training.ipynb)): four layers, the first three of them KDA with four heads of $K = V = 16$.
@@ -918,10 +917,11 @@ assert score["one decay a head"]["addition"] > score["nothing forgotten"]["addit
 assert all(s["stories"] > 0.75 for s in score.values())
 
 # %% [markdown]
-# As trained, everything is right in more than 95 of 100 cases (measured here). **Recall**, where pairs must be held to
-# the end, survives best when nothing is forgotten at all, and breaks with one decay a head: the fast channels drag the
-# slow ones with them, as in section 3. **Addition** is the other way round: it needs the forgetting more than the
-# difference between channels. **Copy** needs both. The short **stories** hardly notice (measured here).
+# As trained, everything is right in more than 95 of 100 cases (measured here). **Recall**, where pairs must be held
+# to the end, survives best when nothing is forgotten at all, and breaks with one decay a head: the fast channels drag
+# the slow ones with them, as in section 3. **Addition** is the other way round: it needs the forgetting more than the
+# difference between channels. **Copy** needs both. The short **stories** lose a tenth with one decay a head and
+# hardly anything otherwise (measured here).
 #
 # What this does not show: that a model *trained* with one decay a head would be as bad. It would learn other heads. It
 # shows that this model has put its channels to different uses. For the other question one has to train them all:
