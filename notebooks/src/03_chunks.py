@@ -162,8 +162,8 @@ check("3.1", my_two_tokens)
 # $L$ is zero on and above the diagonal (*strictly lower triangular*): each row needs only rows above it, so the
 # system is solved from the top down.
 #
-# (Letters: $L$ here, and $A$, $M$, $N$, $W$, $U$ further on, are matrices of this chapter alone. They have nothing to
-# do with the latent width $L$, the steepness $A$ of the decay gate or the number of sources $N$ of chapter 00.)
+# (Letters: $L$ here, and $A$, $M$, $N$, $P$, $R$, $U$, $W$ further on, are matrices of this chapter alone, not the
+# widths $L$, $P$ and $R$, the steepness $A$ of the decay gate or the number of sources $N$ of chapter 00.)
 
 # %% [markdown]
 # ### Exercise 3.2: the matrix L
@@ -395,15 +395,11 @@ assert np.allclose(P[4:8, 4:8], A4 @ np.linalg.inv(np.eye(4) + L4) @ np.diag(bet
 # %% [markdown]
 # ### Does the mask carry the decay?
 #
-# [Chapter 02](02_kimi_delta_attention.ipynb) asked it of the token loop; in chunks it comes back, because in some
-# models the mask does carry it. With **one decay a head** $g_i$ is a single number, $e^{G_i - G_j}$ does not depend
-# on the channel, and it can be pulled out of the sum: $A_{ij} = e^{G_i - G_j}\, (q_i \cdot k_j)$. Then one may say:
-# compute $Q K^\top$ and multiply it by a mask whose entries are decays instead of ones.
-#
-# In KDA **each channel** forgets at its own rate, the factor stands *inside* the sum over channels, and no mask on the
-# finished product can put it there. The mask only says who may see whom; the decay is in the factors. Whoever writes
-# `tril(Q K^T)` has forgotten to forget. In exercise 3.1 that mistake gives 5.2 instead of 4.2, or 4.4 when it is made
-# in both triangles (derived).
+# Not in KDA, for the reason given in [chapter 02](02_kimi_delta_attention.ipynb), section 10. With **one decay a head**
+# $e^{G_i - G_j}$ can be pulled out of the sum in $A_{ij}$ and put into a mask on $Q K^\top$. Here **each channel**
+# forgets at its own rate, so the factor stands *inside* the sum, where no mask on the finished product reaches.
+# Whoever writes `tril(Q K^T)` has forgotten to forget: in exercise 3.1 that gives 5.2 instead of 4.2, or 4.4 when it
+# is done in both triangles (derived).
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An experiment that breaks it
