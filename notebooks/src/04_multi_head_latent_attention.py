@@ -22,12 +22,12 @@
 # it. So one layer in four of Kimi K3 is attention with a **cache**: it keeps something of every token and looks at
 # all of it again for each new one.
 #
-# Keeping everything is dear: with 96 heads, the keys and values of a million tokens are more than a terabyte.
+# Keeping everything is dear: with 96 heads, the keys and values of a million tokens are more than a terabyte
+# (derived).
 #
 # **The question of this chapter: how little may one keep of a token, and still look at it with 96 heads?**
 #
-# Every number says where it comes from: *report* (published about K3), *derived* (you can recompute it by hand),
-# *measured here* (a cell above it ran), or *toy* (chosen to be small).
+# As everywhere, numbers are *report*, *derived*, *measured here* or *toy* ([chapter 00](00_the_map.ipynb)).
 
 # %%
 import time
@@ -270,9 +270,8 @@ assert moved[True] > 0.1
 #
 # with $q^{(n)}$ the first $n$ and $q^{(r)}$ the last $r$ channels of the query.
 #
-# **The scale** is that of all $Q = 192$ channels, not of the 128. If the numbers in $q$ and $k$ are independent, with
-# mean 0 and variance 1, each product $q_i k_i$ has variance 1 and the sum of $Q$ of them has variance $Q$. Times
-# $Q^{-1/2}$ it is 1 again, whatever the width: the softmax starts neither flat nor all on one token.
+# **The scale** is that of all $Q = 192$ channels, not of the 128: a sum of $Q$ independent products of variance 1 has
+# variance $Q$ ([chapter 00](00_the_map.ipynb), section 6), and times $Q^{-1/2}$ it is 1 again.
 
 # %%
 rng = np.random.default_rng(0)
@@ -450,7 +449,8 @@ assert round((131_072 + 320) / 1088) == 121
 # What is the smallest whole number of new tokens $T$ for which **naive** needs fewer multiplications?
 
 # %% [markdown] tags=["hint"]
-# Divide both counts by $S$. Naive: $R(n + v) + T\,(n + r + v)$. Absorbed: $T\,(2R + r)$.
+# Take from the table what is multiplied by $S$ (there are $T\,S$ pairs) and divide it by $S$. From which $T$ on is
+# naive smaller?
 
 # %% id="4.5" minutes=6 difficulty=2
 # BEGIN SOLUTION
@@ -511,8 +511,8 @@ for i, T in enumerate(new):
           f"timed {median['naive'][i] / median['absorbed'][i]:7.2f}")
 
 # %% [markdown]
-# For a single token the gain is real and smaller than the count: a product with one vector uses each number of a
-# matrix once, and the time goes into fetching them, not into multiplying.
+# The clock follows the count only roughly, least where few tokens are new: a product with one vector uses each number
+# of a matrix once, and the time goes into fetching them, not into multiplying.
 #
 # This is why the torch layer of the course reads a prompt with `mla_naive` and continues it with `mla_absorbed`.
 
@@ -747,7 +747,7 @@ lab_table("ratio", values=["4 pairs", "16 pairs", "16 pairs, attention silent", 
 # %% [markdown]
 # ### A network that has nothing else
 #
-# So take KDA away. One MLA layer between an embedding and a head, nothing more; as in chapter 01 the input is a
+# Now take KDA away. One MLA layer between an embedding and a head, nothing more; as in chapter 01 the input is a
 # token beside the one before it, so that a value knows its key. The task: 12 pairs of 24 letters and 24 numbers, then
 # each letter is asked (toy). **How small may the latent be?** Three caches, $R + r$ numbers a token: 4 + 0, 4 + 4 and
 # 8 + 0; three seeds each.
@@ -859,9 +859,9 @@ assert share > 0.5 > 10 * even
 # - **What MLA buys is memory and traffic, not multiplications.** To decode, MHA reads 320 numbers of cache for every
 #   320 multiplications of a head. Absorbed MLA reads a row of 576 once and uses it in 96 · 1,088 multiplications: 181
 #   for each number read (derived). Machines multiply much faster than they fetch.
-# - The multiplications still grow with the text. From about 41,700 cached tokens on, looking back in 24 layers costs a
-#   new token more than all the rest of the model (derived); at a million, 25 times as much. The 69 KDA layers cost the
-#   same at every length, and that is the reason for three of them to one MLA.
+# - The multiplications still grow with the text. From about 41,700 cached tokens on, looking back in 24 layers costs
+#   a new token more than all the rest of the model (derived); at a million, 25 times as much. The 69 KDA layers cost
+#   the same at every length: one reason for three of them to one MLA.
 # - How many attention layers does a model need? Kimi Linear (report, 16 layers, validation perplexity): 5.65 at 3 KDA
 #   to 1 MLA, 5.66 at 1 to 1, 5.77 with MLA alone, 5.70 at 7 to 1, 5.82 at 15 to 1. Lower is better: a mixture beats
 #   MLA alone, and too few attention layers cost again.
