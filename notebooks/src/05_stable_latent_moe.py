@@ -20,15 +20,14 @@
 # %% [markdown] tags=["slide"]
 # # 05 · Stable LatentMoE
 #
-# Of the 2.78 trillion parameters of K3, 98 % lie in one kind of part: its experts. A token works with 16 of the 896
-# experts of a layer and never touches the other 880.
+# Of the 2.78 trillion parameters of K3, 98 % lie in its experts (derived). A token works with 16 of the 896 experts
+# of a layer and never touches the other 880.
 #
 # That is a strange way to build a network, and it raises **the questions of this chapter: what do so many weights
 # hold if hardly any is used at a time, how can they be afforded, and who sees to it that not all tokens run to the
 # same few experts?**
 #
-# Every number says where it comes from: *report* (published about K3), *derived* (you can recompute it by hand),
-# *measured here* (a cell above it ran), or *toy* (chosen to be small).
+# As everywhere, numbers are *report*, *derived*, *measured here* or *toy* ([chapter 00](00_the_map.ipynb)).
 
 # %%
 import numpy as np
@@ -473,8 +472,8 @@ check("5.3", my_situ)
 #    $r\,\sqrt{\sum p_e^2}$, which for equal weights is $r / \sqrt k$. If they agree, it is $r$.
 # 3. **The token.** One that fits its experts well gets a large $u$, another hardly any.
 #
-# The size of a vector here is its root mean square (RMS); **RMSNorm** divides a vector by it and multiplies each entry
-# by a learnt weight, 1 at the start. Points 1 and 2 in numbers, for a random layer:
+# The size of a vector here is its root mean square (RMS); **RMSNorm** divides a vector by it and multiplies each
+# entry by a learned weight, 1 at the start. Points 1 and 2 in numbers, for a random layer:
 
 # %%
 def random_layer(seed, m=400, D=48, L=24, F=32, E=16):
@@ -509,10 +508,10 @@ assert 3 < scaled[3] / scaled[2] < 4.5 and 3 < scaled[2] / scaled[1] < 4.5
 assert abs(by_team[1] / by_team[0] - 2 ** -0.5) < 0.06 and abs(by_team[3] / by_team[0] - 0.25) < 0.05
 
 # %% [markdown]
-# Each doubling of $W_{\text{down}}$ makes $u$ nearly four times as large; and 16 experts give a quarter of what one
+# Each doubling of $W_{\text{down}}$ makes $u$ about four times as large; and 16 experts give a quarter of what one
 # gives (measured here), as derived. The RMSNorm before $W_{\text{up}}$ ends all of it: whatever the team, the token
-# and the size of five matrices in a row, $W_{\text{up}}$ reads vectors of one size. It sits **on the sum**: normed one
-# by one, an expert with nothing to say would be as loud as the others. And it sits at the end of the chain: after
+# and the size of the matrices before it, $W_{\text{up}}$ reads vectors of one size. It sits **on the sum**: normed
+# one by one, an expert with nothing to say would be as loud as the others. And it sits at the end of the chain: after
 # $W_{\text{down}}$ it would tame only the first of the three.
 #
 # And in training? The facts of section 3 once more, with and without it: the size of what $W_{\text{up}}$ reads.
@@ -554,11 +553,11 @@ assert abs(np.mean([run[0][-1] for run in without]) - np.mean([run[0][-1] for ru
 lab_table("latent_norm_situ", values=["largest activation", "size W_up reads", "loss"])
 
 # %% [markdown]
-# Look at the columns in pairs. At the usual rate nothing comes near SiTU's bound of 100, not even SwiGLU, and the loss
-# needs neither part: SiTU without the norm has the smallest of the four, 2.29. At ten times the rate SwiGLU runs away,
-# to 9,200 with the norm and 18,402 without, and SiTU stops at 100; there SiTU has the smaller loss, with the norm (2.64
-# against 2.82) and without (2.63 against 2.9). So the two ceilings help where training is pushed too hard; and too hard
-# it is, for every loss is larger than at the usual rate.
+# Look at the columns in pairs. At the usual rate nothing reaches SiTU's bound of 100, not even SwiGLU, and the loss
+# needs neither part: SiTU without the norm has the smallest of the four, 2.29. At ten times the rate SwiGLU runs
+# away, to 9,200 with the norm and 18,402 without, and SiTU stops at 100; there SiTU has the smaller loss, with the
+# norm (2.64 against 2.82) and without (2.63 against 2.9). So the two ceilings help where training is pushed too hard;
+# and too hard it is, for every loss is larger than at the usual rate.
 #
 # The norm does what it says, too: without it $W_{\text{up}}$ reads numbers of size 178 with SiTU and 2,369 with SwiGLU,
 # with it less than 1. But at that rate its loss with SiTU is no better, 2.64 against 2.63: *not shown at this size*. All
@@ -759,8 +758,9 @@ check("5.5", my_sign_rule_run)
 #    \sum_i x_{ij} = q \text{ for each expert}, \quad 0 \le x_{ij} \le 1 . $$
 #
 # This is a linear program, the *balanced assignment* (for whole $q$ it has a best solution that consists of zeros and
-# ones). Now invent one number for each token, $\alpha_i$, and one for each expert, $\lambda_j$, any numbers at all.
-# For every $x$ that obeys the constraints we may take them off the scores and put them back as constants:
+# ones). Now invent one number for each token, $\alpha_i$ (no decay here), and one for each expert, $\lambda_j$, any
+# numbers at all. For every $x$ that obeys the constraints we may take them off the scores and put them back as
+# constants:
 #
 # $$ \sum_{ij} x_{ij} s_{ij} = \sum_{ij} x_{ij}\,(s_{ij} - \alpha_i - \lambda_j) + k \sum_i \alpha_i + q \sum_j \lambda_j
 #    \;\le\; \underbrace{\sum_{ij} \max(0,\, s_{ij} - \alpha_i - \lambda_j) + k \sum_i \alpha_i +
@@ -1069,16 +1069,17 @@ lab_table("balance_training", values=["mean of 20 batches", "single batch"])
 
 # %% [markdown]
 # At 64 rows *contrary*: we had expected 5 %, and no rule came that near. Compare a single batch (.364 under Quantile
-# Balancing) with 20 together (.0687): five times less, as with noise. So the bias is about right, and each batch is off
-# in its own way. A sign rule with the right rate, .01, does as well, .0773; a tenth or ten times of that rate does not
-# (4.49 and .485), nor does the auxiliary loss (.467), and with no rule at all one expert has seven times its share. So
-# what Quantile Balancing has ahead here is that there is no rate to choose, not that loads are more even.
+# Balancing) with 20 together (.0687): five times less, as with noise. So the bias is about right, and each batch is
+# off in its own way. A sign rule with the right rate, .01, does as well, .0773; a tenth or ten times of that rate
+# does not (4.49 and .485), nor does the auxiliary loss (.467), and with no rule at all one expert has seven times its
+# share. So what Quantile Balancing has ahead here is that there is no rate to choose, not that loads are more even.
 #
-# Larger batches end the noise: with 384 rows, 9,216 tokens, all three seeds are **within 5 %** over 20 batches, .0362 in
-# the mean (the sign rule .0503, no rule 6.3), and a single batch is .143 off, where independent tokens would be .0552. But
-# only once the router has come to rest: in an earlier run of 100 steps, whose rate did not end at 0, the same batches were
-# .39 off, because a bias is always one batch behind a router that moves. On the corpus 20 batches of 16 rows are .139 off.
-# Whether balancing costs loss could not be shown either way: the rules differ by less than the seeds do.
+# Larger batches end the noise: with 384 rows, 9,216 tokens, all three seeds are **within 5 %** over 20 batches, .0362
+# in the mean (the sign rule .0503, no rule 6.3), and a single batch is .143 off, where independent tokens would be
+# .0552. But only once the router has come to rest: in an earlier run of 100 steps, whose rate did not end at 0, the
+# same batches were .39 off, because a bias is always one batch behind a router that moves. On the corpus 20 batches
+# of 16 rows are .139 off. Whether balancing costs loss could not be shown either way: the rules differ by less than
+# the seeds do.
 #
 # ![](../figures/lab_balance_training.png)
 
@@ -1258,8 +1259,7 @@ lab_table("specialisation", values=["family, router", "family, random", "class, 
 # | router | sigmoid, selection bias, renormalised, factor 1 |
 # | balancing | Quantile Balancing by histogram; the bias is frozen after training |
 #
-# - A count that forgets the latent gives 5.50 trillion parameters in place of 2.78 (derived): the most common wrong
-#   answer about this model.
+# - A count that forgets the latent gives 5.50 trillion parameters in place of 2.78 ([chapter 00](00_the_map.ipynb)).
 # - Kimi Linear, the smaller forerunner, has neither latent nor norm: 8 of 256 experts at full width, with SwiGLU.
 # - How much each part contributes has not been published for K3: no experiment removed one at a time.
 
