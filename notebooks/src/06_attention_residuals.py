@@ -91,7 +91,8 @@ show(depth_weights({name: np.where(exists, w, np.nan) for name, w in panels.item
 
 # %% [markdown] tags=["slide"]
 # Compare the last rows: the sum hands over all of everything, the mean a fifth of everything, the choice mostly the
-# oldest and the newest vector. Sum and mean differ by a factor a row, and the norm at the head of each sublayer takes factors away.
+# oldest and the newest vector. Sum and mean differ by a factor a row, and the norm at the head of each sublayer takes
+# factors away.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · An experiment that breaks it: the sum grows
@@ -170,15 +171,15 @@ assert abs(cosines[0] - 0.43) < 0.03
 assert abs(cosines[60] - 0.11) < 0.03
 
 # %% [markdown]
-# Right after it has been written the cosine is .43, sixty sublayers later .11 (measured here): one
-# voice among 65. Three things follow:
+# Right after it has been written the cosine is .43, sixty sublayers later .11 (measured here): one voice among 65.
+# Three things follow:
 #
 # - **Dilution.** To matter as much as the early layers do, a late layer has to write larger vectors. In the paper's
 #   27-block model the outputs grow from .04 to 12 (report); the early layers drown.
 # - **No way back.** A sum cannot be taken apart. A later layer can remove something only by writing its negative.
 #   [Chapter 01](01_delta_rule_rnn.ipynb) met the same fault: a memory that only adds.
-# - **One view for all.** Attention parts and FFNs of the same depth are handed the same mixture, though one may need
-#   the bare word and the other what has been looked up.
+# - **One view for all.** Attention parts and FFNs of the same depth are handed nearly the same mixture, though one
+#   may need the bare word and the other what has been looked up.
 #
 # In its favour: the gradient has a path of weight one from the loss to every layer. Whatever takes its place must
 # keep a path to every layer open.
@@ -645,17 +646,18 @@ assert abs(mini_work.modules["depth_mixes"] / mini_work.total - 0.0163) < 5e-4
 
 # %% [markdown]
 # In K3 it is .02 % (derived): arithmetic is not the price. The price is **traffic**: vectors that are fetched from
-# memory and put back. Count in units of $D$ numbers, for a sublayer and a token; what the sublayer reads goes straight
-# into its norm and is not counted, in any row. $S$ is the number of sublayers in a block, $N$ that of banked vectors.
+# memory and put back. Count in units of $D$ numbers, for a sublayer and a token; what the sublayer reads goes
+# straight into its norm and is not counted, in any row. $S$ is the number of sublayers in a block, $N_b$ that of
+# banked vectors.
 #
 # | | reads | writes | sum |
 # |---|---|---|---|
 # | plain residual | $h$, the last output | $h$ | 3 |
-# | blocks, one mix at a time | $N$, $h$, the last output | $h$ | $N + 3$ |
-# | blocks, two phases | $N / S$ (the bank once a block), $m$, $h$, the last output | $m$, $h$ | $N/S + 5$ |
+# | blocks, one mix at a time | $N_b$, $h$, the last output | $h$ | $N_b + 3$ |
+# | blocks, two phases | $N_b / S$ (the bank once a block), $m$, $h$, the last output | $m$, $h$ | $N_b/S + 5$ |
 # | full form | all $i + 1$ sources | – | 94 on average |
 #
-# The paper gives $5.5$ for blocks in two phases, i.e. $N/S = \tfrac12$, and 34 for hyper-connections with four
+# The paper gives $5.5$ for blocks in two phases, that is $N_b/S = \tfrac12$, and 34 for hyper-connections with four
 # streams (report). How much time is that? Assume a machine that does 300 FLOPs in the time in which it moves one byte
 # (toy, but near today's accelerators), numbers of two bytes, and that neither waits for the other:
 
@@ -683,11 +685,11 @@ assert abs(traffic["blocks, two phases"] - 5.2) < 0.05
 # %% [markdown]
 # **Inference:** in two phases about 1 % (derived under the assumption), within the reported 2 %. **Training** has the
 # backward pass as well: each source is read once more, and the gradient of each source, to which every reader
-# contributes, is read and written, four times $N$ in place of one, while the FLOPs only triple. That gives about 2 %.
-# On top comes what this estimate leaves out: in a model cut into stages the bank travels with $h$ from stage to stage,
-# and many small steps are slower than one large one. So *twice as much in training* is what one expects, and both
-# figures are upper ends of measurements on other models. On a miniature it is far more, for the formula has $D$ below
-# the line.
+# contributes, is read and written, four times $N_b$ in place of one, while the FLOPs only triple. That gives about
+# 2 %. On top comes what this estimate leaves out: in a model cut into stages the bank travels with $h$ from stage to
+# stage, and many small steps are slower than one large one. So *twice as much in training* is what one expects, and
+# both figures are upper ends of measurements on other models. On a miniature it is far more, for the formula has $D$
+# below the line.
 #
 # How far more, and does it fall? The lab has timed models of eight layers against the same models with the plain sum.
 # The numbers are per cent of additional time (the name of the third form is explained in the next section):
@@ -766,7 +768,7 @@ print("one stream that reads and writes with weight one: the plain residual")
 # How do they compare? The losses are those of one study with 436 M active parameters (report, AttnRes); smaller is
 # better:
 #
-# | | plain | hyper-connections, $n$ streams | attention, full | attention, blocks |
+# | | plain | mHC, $n$ streams | attention, full | attention, blocks |
 # |---|---|---|---|---|
 # | over depth it is | a sum | a recurrence, state $n D$ | attention, cache $(i + 1) D$ | attention over sums of blocks |
 # | an old output passes through | nothing | every $C$ since | one softmax | one softmax |
@@ -878,10 +880,10 @@ assert all(read["blocks"][:, 10] < 0.5 * read["plain"][:, 10])
 
 # %% [markdown] tags=["slide"]
 # Look at the lines from left to right: the plain sum grows to about sixteen times the size of the embedding, the full
-# form stays below one and blocks lie between (measured here). Do not read too much into it. A mean *is* smaller than a sum,
-# and four streams that are all read with weights near one half add up to twice a stream; the norm behind it makes all
-# of that the same. In the paper it is the *outputs* of deep plain models that grow until the early layers drown; in 80
-# updates of ten sublayers there is no such thing.
+# form stays below one and blocks lie between (measured here). Do not read too much into it. A mean *is* smaller than
+# a sum, and four streams that are all read with weights near one half add up to twice a stream; the norm behind it
+# makes all of that the same. In the paper it is the *outputs* of deep plain models that grow until the early layers
+# drown; in 80 updates of ten sublayers there is no such thing.
 #
 # ### Every way is a triangle
 #
@@ -961,13 +963,12 @@ assert all(0.58 < np.nanmin(triangles[names[way]]) for way in WAYS)
 assert all(np.nanmax(triangles[names[way]]) < 1.5 for way in WAYS)
 
 # %% [markdown] tags=["slide"]
-# A cell that is as bright as the plain triangle is an equal share. After so short a training all weights lie between .6
-# and 1.5 times that (measured here): the queries started at zero and have hardly moved. Where the triangles differ
+# A cell that is as bright as the plain triangle is an equal share. After so short a training all weights lie between
+# .6 and 1.5 times that (measured here): the queries started at zero and have hardly moved. Where the triangles differ
 # from plain, they do so in different *directions*. In the one of hyper-connections **columns** stand out, alike from
 # row to row, the ratio of two columns to within 2 %: each output decides when it is written how loud it is to be, and
 # nobody later asks for it again. In the full form that ratio moves by 20 % from **row** to row (measured here): each
-# reader decides anew. That is the difference between a
-# recurrence and attention, over depth as over a text.
+# reader decides anew. That is the difference between a recurrence and attention, over depth as over a text.
 
 # %% [markdown]
 # ### And in the lab
@@ -1017,9 +1018,9 @@ lab_table("residuals", values=["loss", "last read", "gradient spread", "structur
 # - It also puts the gain in other units: what attention residuals reach, the plain residual reaches with 1.25 times
 #   the compute (report).
 #
-# Why is *attention* affordable here and so dear over a text? Because depth is short. A text has a million positions and
-# each has a key; over depth there are 187, in blocks 9. For the same reason a layer can afford one query: it does not
-# search, it has learned where its input lies.
+# Why is *attention* affordable here and so dear over a text? Because depth is short. A text has a million positions
+# and each has a key; over depth there are 187, in blocks 9. For the same reason a layer can afford one query: it does
+# not search, it has learnt where its input lies.
 
 # %% tags=["remove"]
 config = preset("kimi_k3")
