@@ -1,6 +1,16 @@
 """Accuracy of each family of tasks over training."""
 
-from k3_scratch.plots.style import INK, PlotError, as_array, family_style, label_ends, need_rising, new_figure, styled
+from k3_scratch.plots.style import (
+    INK,
+    PlotError,
+    as_array,
+    family_style,
+    label_ends,
+    need_named,
+    need_rising,
+    new_figure,
+    styled,
+)
 from k3_scratch.shapes import check_shapes
 
 GOAL = 0.9
@@ -14,9 +24,7 @@ def accuracy_curves(steps, accuracy):
     Raises PlotError for an empty dict or values outside 0 ... 1, ShapeError for another length.
     """
     steps = as_array("accuracy_curves", "steps", steps)
-    if not isinstance(accuracy, dict) or not accuracy:
-        raise PlotError("accuracy_curves: accuracy must be a dict {family: [n]} with at least one family, "
-                        f"but {type(accuracy).__name__} of length {len(accuracy)} came")
+    need_named("accuracy_curves", "accuracy", accuracy, "[n]")
     lines = {}
     for family, values in accuracy.items():
         lines[family] = as_array("accuracy_curves", f"accuracy[{family!r}]", values)

@@ -1,5 +1,6 @@
 """The inside of one MLA layer, for the picture of the architecture."""
 
+from k3_scratch.plots.sheet import side_by_side
 from k3_scratch.plots.style import PARTS, darker
 
 COLOUR = PARTS["MLA"]
@@ -14,11 +15,7 @@ def draw_mla(sheet, config, x, y, width, height):
     sheet.text(x + 8.5, y + height - 2.5, "looks back at every token, cheaply", size=9.5, across="left")
     gated = config.mla_output_gate
     shares = (0.27, 0.27, 0.20, 0.26) if gated else (0.36, 0.38, 0.26)
-    inner, start, lanes = width - 3, x + 1.5, []
-    for share in shares:
-        lanes.append((start + 0.5, inner * share - 1.0))
-        start += inner * share
-    middles = [left + lane / 2 for left, lane in lanes]
+    lanes, middles = side_by_side(x, width, shares, margin=1.5, gap=0.5)
     room = height - 9.0
     tall = min(4.3, room * 0.122)
     levels = [y + 4.5 + room * part for part in (0.0, 0.165, 0.33)]

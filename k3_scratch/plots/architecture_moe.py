@@ -1,5 +1,6 @@
 """The inside of one mixture of experts, for the picture of the architecture."""
 
+from k3_scratch.plots.sheet import side_by_side
 from k3_scratch.plots.style import PARTS, darker
 
 COLOUR = PARTS["MoE"]
@@ -17,11 +18,7 @@ def draw_moe(sheet, config, x, y, width, height):
                across="left")
     has_shared = config.num_shared_experts > 0
     shares = (0.31, 0.44, 0.25) if has_shared else (0.42, 0.58)
-    inner, start, lanes = width - 2.4, x + 1.2, []
-    for share in shares:
-        lanes.append((start + 0.7, inner * share - 1.4))
-        start += inner * share
-    middles = [left + lane / 2 for left, lane in lanes]
+    lanes, middles = side_by_side(x, width, shares, margin=1.2, gap=0.7)
     room = height - 9.0
     tall = min(4.3, room * 0.115)
     level = [y + 4.5 + room * part for part in (0.0, 0.165, 0.33, 0.505, 0.64, 0.775)]

@@ -10,6 +10,7 @@ from k3_scratch.plots.style import (
     PlotError,
     as_array,
     label_ends,
+    need_named,
     new_figure,
     styled,
 )
@@ -24,9 +25,7 @@ def balance_race(deviations, goal):
     goal         the deviation that counts as balanced
     Raises PlotError for other shapes, too many lines, or deviations of 0 or less.
     """
-    if not isinstance(deviations, dict) or not 1 <= len(deviations) <= len(DASHES):
-        raise PlotError(f"balance_race: deviations must be a dict of 1 to {len(DASHES)} lines, "
-                        f"but {type(deviations).__name__} of length {len(deviations)} came")
+    need_named("balance_race", "deviations", deviations, "[batches, n]", len(DASHES))
     figure = new_figure(8.4, 4.3)
     axes = figure.add_subplot()
     ends, longest = [], 1

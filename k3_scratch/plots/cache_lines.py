@@ -11,6 +11,7 @@ from k3_scratch.plots.style import (
     PlotError,
     as_array,
     label_ends,
+    need_named,
     need_rising,
     new_figure,
     styled,
@@ -34,9 +35,7 @@ def cache_lines(contexts, size, *, crossing=None, limit=None):
     contexts = as_array("cache_lines", "contexts", contexts)
     check_shapes("cache_lines", contexts=(contexts, "n"))
     need_rising("cache_lines", "contexts", contexts)
-    if not isinstance(size, dict) or not 1 <= len(size) <= len(MARKERS) - 2:
-        raise PlotError(f"cache_lines: size must be a dict of 1 to {len(MARKERS) - 2} lines, but "
-                        f"{type(size).__name__} of length {len(size)} came")
+    need_named("cache_lines", "size", size, "[n]", len(MARKERS) - 2)
     figure = new_figure(8.6, 4.8)
     axes = figure.add_subplot()
     others, ends, colours = iter(OTHERS), [], []

@@ -11,6 +11,7 @@ from k3_scratch.plots.style import (
     PlotError,
     as_array,
     label_ends,
+    need_named,
     need_rising,
     new_figure,
     styled,
@@ -29,9 +30,7 @@ def decay_gates(z, curves, bound):
     """
     z = as_array("decay_gates", "z", z)
     need_rising("decay_gates", "z", z)
-    if not isinstance(curves, dict) or not curves:
-        raise PlotError("decay_gates: curves must be a dict {label: g [n]} with at least one entry, "
-                        f"but {type(curves).__name__} of length {len(curves)} came")
+    need_named("decay_gates", "curves", curves, "g [n]")
     figure = new_figure(9.6, 3.7)
     left, right = figure.subplots(1, 2)
     for position, (label, g) in enumerate(curves.items()):

@@ -3,7 +3,17 @@
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from k3_scratch.plots.style import DASHES, INK, PETROFF10, PlotError, as_array, label_ends, new_figure, styled
+from k3_scratch.plots.style import (
+    DASHES,
+    INK,
+    PETROFF10,
+    PlotError,
+    as_array,
+    label_ends,
+    need_named,
+    new_figure,
+    styled,
+)
 from k3_scratch.shapes import check_shapes
 
 COLUMNS = 4
@@ -23,9 +33,7 @@ def decay_spectrum(decay):
     Each line is one head with its channels sorted; above alpha, below the same as a half-life in tokens.
     Raises PlotError for an empty dict or values outside (0, 1], ShapeError when alpha is not [H, K].
     """
-    if not isinstance(decay, dict) or not decay:
-        raise PlotError("decay_spectrum: decay must be a dict {layer name: alpha [H, K]} with at least one layer, "
-                        f"but {type(decay).__name__} of length {len(decay)} came")
+    need_named("decay_spectrum", "decay", decay, "alpha [H, K]")
     spectra = {}
     for name, alpha in decay.items():
         alpha = as_array("decay_spectrum", f"decay[{name!r}]", alpha)

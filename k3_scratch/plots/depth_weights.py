@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from k3_scratch.plots.style import PlotError, as_array, ink_on, new_figure, styled
+from k3_scratch.plots.style import PlotError, as_array, ink_on, need_named, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 NUMBERS_UP_TO = 7        # more columns than this leave no room for a number in each cell
@@ -17,9 +17,7 @@ def depth_weights(panels, readers, outputs, *, label="weight", limit=None):
     label     of the colour bar;   limit  its upper end, None: the largest weight
     Raises ShapeError for other lengths, PlotError for too many panels or weights below 0.
     """
-    if not isinstance(panels, dict) or not 1 <= len(panels) <= 4:
-        raise PlotError(f"depth_weights: panels must be a dict of 1 to 4 arrays, but {type(panels).__name__} "
-                        f"of length {len(panels)} came")
+    need_named("depth_weights", "panels", panels, "[Q, N]", 4)
     arrays = {title: as_array("depth_weights", f"panels[{title!r}]", panel) for title, panel in panels.items()}
     names = {"readers": (np.asarray(list(readers), dtype=object), "Q"),
              "outputs": (np.asarray(list(outputs), dtype=object), "N")}

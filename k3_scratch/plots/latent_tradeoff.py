@@ -8,10 +8,10 @@ from k3_scratch.plots.style import (
     MARKERS,
     PARTS,
     PETROFF10,
-    PlotError,
     as_array,
     darker,
     label_ends,
+    need_named,
     need_rising,
     new_figure,
     styled,
@@ -31,9 +31,7 @@ def latent_tradeoff(ratios, savings, digits, teams):
     """
     ratios, digits = as_array("latent_tradeoff", "ratios", ratios), as_array("latent_tradeoff", "digits", digits)
     need_rising("latent_tradeoff", "ratios", ratios)
-    if not isinstance(savings, dict) or not savings:
-        raise PlotError(f"latent_tradeoff: savings must be a dict {{label: [n]}} with at least one entry, "
-                        f"but {savings!r} came")
+    need_named("latent_tradeoff", "savings", savings, "[n]")
     check_shapes("latent_tradeoff", ratios=(ratios, "n"), digits=(digits, "n"),
                  teams=(np.asarray(teams, dtype=object), "n"),
                  **{f"savings[{label!r}]": (as_array("latent_tradeoff", label, line), "n")

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from k3_scratch.plots.number_grid import kept_bars, number_grid
-from k3_scratch.plots.style import FAINT, INK, PlotError, as_array, new_figure, styled
+from k3_scratch.plots.number_grid import kept_bars, number_grid, titles_of_states
+from k3_scratch.plots.style import FAINT, INK, as_array, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 CELL = 0.42              # inches
-LARGEST = 8              # rows and columns of a state whose numbers are still readable
 
 
 @styled
@@ -28,12 +27,7 @@ def memory_film(states, keys, values, recalled, decay=None, titles=None, limit=N
     sizes = check_shapes(name, keys=(keys, "T K"), values=(values, "T V"), recalled=(recalled, "T V"),
                          decay=(decay, "T K"), states=(states, "n K V"))
     T, K, V = sizes["T"], sizes["K"], sizes["V"]
-    titles = [f"token {t + 1}" for t in range(T)] if titles is None else list(titles)
-    if len(states) != T + 1 or len(titles) != T:
-        raise PlotError(f"{name}: states must be [T + 1, K, V] and titles [T] with T = {T}, "
-                        f"but {len(states)} states and {len(titles)} titles came")
-    if max(K, V) > LARGEST:
-        raise PlotError(f"{name}: states must have at most {LARGEST} rows and columns, but [{K}, {V}] came")
+    titles = titles_of_states(name, states, T, titles)
 
     changes = states[1:] - decay[:, :, None] * states[:-1]
     limit = limit or max(np.abs(a).max() for a in (states, keys, values, recalled, changes)) or 1.0

@@ -1,8 +1,10 @@
-"""What pictures of a small memory are made of: a matrix with its numbers, and bars for what each row keeps."""
+"""What pictures of a small memory are made of: a matrix with its numbers, bars for what each row keeps, titles."""
 
 import numpy as np
 
-from k3_scratch.plots.style import FAINT, PETROFF10, ink_on
+from k3_scratch.plots.style import FAINT, PETROFF10, PlotError, ink_on
+
+LARGEST = 8              # rows and columns of a state whose numbers are still readable
 
 
 def number_grid(axes, matrix, limit, edge=FAINT):
@@ -34,3 +36,18 @@ def kept_bars(figure, decay, place):
     axes.spines[:].set_color(FAINT)
     axes.set_title("kept", fontsize=8, loc="center", fontweight="normal", pad=2)
     return axes
+
+
+def titles_of_states(function, states, T, titles=None):
+    """A title for each of T tokens, "token 1" and so on for None, to write over a memory's states [T + 1, K, V].
+
+    Raises PlotError for another number of states or titles, and for states too large for their numbers to be read.
+    """
+    titles = [f"token {t + 1}" for t in range(T)] if titles is None else list(titles)
+    if len(states) != T + 1 or len(titles) != T:
+        raise PlotError(f"{function}: states must be [T + 1, K, V] and titles [T] with T = {T}, "
+                        f"but {len(states)} states and {len(titles)} titles came")
+    if max(states.shape[1:]) > LARGEST:
+        raise PlotError(f"{function}: states must have at most {LARGEST} rows and columns, "
+                        f"but {list(states.shape[1:])} came")
+    return titles

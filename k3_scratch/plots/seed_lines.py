@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from k3_scratch.plots.style import DASHES, MARKERS, PlotError, as_array, label_ends, need_rising
+from k3_scratch.plots.style import DASHES, MARKERS, as_array, label_ends, need_named, need_rising
 from k3_scratch.shapes import check_shapes
 
 
@@ -13,9 +13,7 @@ def read_lines(function, argument, x, lines, rows="seeds"):
     """
     x = as_array(function, "x", x)
     need_rising(function, "x", x)
-    if not isinstance(lines, dict) or not lines or len(lines) > len(MARKERS):
-        raise PlotError(f"{function}: {argument} must be a dict {{label: [{rows}, n]}} with 1 to {len(MARKERS)} "
-                        f"entries, but {type(lines).__name__} of length {len(lines)} came")
+    need_named(function, argument, lines, f"[{rows}, n]", len(MARKERS))
     read = {label: np.atleast_2d(as_array(function, f"{argument}[{label!r}]", runs)) for label, runs in lines.items()}
     for label, runs in read.items():
         check_shapes(function, x=(x, "n"), **{f"{argument}[{label!r}]": (runs, f"{rows} n")})

@@ -44,6 +44,7 @@ class Sheet:
 
     def text(self, x, y, text, *, size=8.5, bold=False, colour=INK, across="center", up="center", box=None, turn=0,
              order=8, slant=False, space=1.25):
+        """Words at a point; `across` and `up` say where they hang from it, `box` is the patch they must fit into."""
         label = self.axes.text(x, y, text, fontsize=size, fontweight="bold" if bold else "normal", color=colour,
                                ha=across, va=up, rotation=turn, zorder=order, linespacing=space,
                                style="italic" if slant else "normal")
@@ -68,6 +69,7 @@ class Sheet:
         self.axes.add_artist(Polygon(corners, closed=True, facecolor=colour, edgecolor="none", zorder=order))
 
     def dot(self, x, y, *, colour=INK, radius=0.38, hollow=False, order=5):
+        """A small disc, where lines branch."""
         self.axes.add_artist(Circle((x, y), radius, facecolor="white" if hollow else colour, edgecolor=colour,
                                    linewidth=1.0, zorder=order))
 
@@ -93,3 +95,15 @@ class Sheet:
                 if width > room:
                     label.set_fontsize(max(SMALLEST, label.get_fontsize() * room / width))
         return self.figure
+
+
+def side_by_side(x, width, shares, *, margin, gap):
+    """Lanes of a panel from x to x + width, as wide as their shares of it.      -> [(left edge, width)], [middle]
+
+    margin   left and right of all lanes;   gap  left and right of each
+    """
+    inner, start, lanes = width - 2 * margin, x + margin, []
+    for share in shares:
+        lanes.append((start + gap, inner * share - 2 * gap))
+        start += inner * share
+    return lanes, [left + lane / 2 for left, lane in lanes]

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from k3_scratch.plots.number_grid import kept_bars, number_grid
-from k3_scratch.plots.style import FAINT, INK, PlotError, as_array, new_figure, styled
+from k3_scratch.plots.number_grid import kept_bars, number_grid, titles_of_states
+from k3_scratch.plots.style import FAINT, INK, as_array, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 CELL = 0.42              # inches
-LARGEST = 8              # rows and columns of a state whose numbers are still readable
 ROWS = ("forget\n$\\mathrm{diag}(\\alpha)\\,S$", "recalled\nfor $k$", "erase\n$-\\beta k\\,$recalled$^{\\top}$",
         "value $v$", "write\n$\\beta k v^{\\top}$", "memory $S$\nafterwards")
 
@@ -29,12 +28,7 @@ def state_film(states, keys, values, decay, beta, titles=None):
     sizes = check_shapes(name, keys=(keys, "T K"), values=(values, "T V"), decay=(decay, "T K"), beta=(beta, "T"),
                          states=(states, "n K V"))
     T, K, V = sizes["T"], sizes["K"], sizes["V"]
-    titles = [f"token {t + 1}" for t in range(T)] if titles is None else list(titles)
-    if len(states) != T + 1 or len(titles) != T:
-        raise PlotError(f"{name}: states must be [T + 1, K, V] and titles [T] with T = {T}, "
-                        f"but {len(states)} states and {len(titles)} titles came")
-    if max(K, V) > LARGEST:
-        raise PlotError(f"{name}: states must have at most {LARGEST} rows and columns, but [{K}, {V}] came")
+    titles = titles_of_states(name, states, T, titles)
 
     faded = decay[:, :, None] * states[:-1]                             # [T, K, V]
     recalled = np.einsum("tk,tkv->tv", keys, faded)

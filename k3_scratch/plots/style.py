@@ -206,6 +206,17 @@ def need_rising(function, name, steps):
                         f"{steps[where + 1]:g}")
 
 
+def need_named(function, argument, given, holds, most=None):
+    """Raise PlotError unless `given` is a dict {label: ...} of 1 to `most` entries (None: any number).
+
+    holds   what an entry must be, in words for the message, such as "[n]"
+    """
+    if not isinstance(given, dict) or not 1 <= len(given) <= (most or len(given)):
+        came = f"{type(given).__name__} of length {len(given)}" if hasattr(given, "__len__") else repr(given)
+        raise PlotError(f"{function}: {argument} must be a dict {{label: {holds}}} with "
+                        f"{'at least one entry' if most is None else f'1 to {most} entries'}, but {came} came")
+
+
 def darker(colour):
     """A darker shade for text: pale line colours are hard to read as letters."""
     return tuple(channel * 0.72 for channel in to_rgb(colour))

@@ -37,7 +37,7 @@ def token_expert_map(panels):
     top = max(_load(panel).max() for panel in panels)
     for column, panel in enumerate(panels):
         above, axes = figure.add_subplot(grid[0, column]), figure.add_subplot(grid[1, column])
-        _loads(above, panel, m, E, top, small)
+        _loads(above, panel, E, top, small)
         _cells(axes, panel, small)
         axes.set_xlabel("expert")
         if column == 0:
@@ -51,7 +51,7 @@ def _load(panel):
     return np.asarray(panel["chosen"]).sum(axis=0) if panel.get("load") is None else np.asarray(panel["load"])
 
 
-def _loads(axes, panel, m, E, top, small):
+def _loads(axes, panel, E, top, small):
     load = _load(panel)
     fair = load.sum() / E
     axes.bar(np.arange(E), load, color=PARTS["MoE"], width=0.72)

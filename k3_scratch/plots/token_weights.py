@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from k3_scratch.plots.number_grid import number_grid
-from k3_scratch.plots.style import INK, PlotError, as_array, new_figure, styled
+from k3_scratch.plots.style import INK, PlotError, as_array, need_named, new_figure, styled
 from k3_scratch.shapes import check_shapes
 
 CELL = 0.44              # inches
@@ -19,9 +19,7 @@ def token_weights(weights, labels):
     labels  [T]              a word for each token
     Raises ShapeError for other sizes, PlotError without weights or for more tokens than can be read.
     """
-    if not isinstance(weights, dict) or not weights:
-        raise PlotError("token_weights: weights must be a dict {title: [T, T]} with at least one entry, "
-                        f"but {type(weights).__name__} of length {len(weights)} came")
+    need_named("token_weights", "weights", weights, "[T, T]")
     weights = {title: as_array("token_weights", f"weights[{title!r}]", w) for title, w in weights.items()}
     T = len(labels)
     for title, w in weights.items():

@@ -9,6 +9,7 @@ from k3_scratch.plots.style import (
     PlotError,
     as_array,
     label_ends,
+    need_named,
     new_figure,
     styled,
 )
@@ -24,9 +25,7 @@ def wavelengths(turns, trained, lengths):
     lengths   {text: tokens}  dashed level lines
     Raises ShapeError for other lengths, PlotError without lines or for numbers that are not above 0.
     """
-    if not isinstance(turns, dict) or not 1 <= len(turns) <= len(MARKERS):
-        raise PlotError(f"wavelengths: turns must be a dict of 1 to {len(MARKERS)} lines, but "
-                        f"{type(turns).__name__} of length {len(turns)} came")
+    need_named("wavelengths", "turns", turns, "[n]", len(MARKERS))
     figure = new_figure(8, 4.4)
     axes = figure.add_subplot()
     ends = []

@@ -66,7 +66,7 @@ def test_accuracy_curves():
 
 
 @pytest.mark.parametrize(("steps", "accuracy", "error", "says"), [
-    ([1, 2], {}, PlotError, "at least one family"), ([1, 2], {"copy": [0.1]}, ShapeError, "copy"),
+    ([1, 2], {}, PlotError, "at least one entry"), ([1, 2], {"copy": [0.1]}, ShapeError, "copy"),
     ([1, 2], {"copy": [0.1, 90]}, PlotError, "between 0 and 1"), ([2, 1], {"copy": [0.1, 0.2]}, PlotError, "rise"),
 ])
 def test_accuracy_curves_refuse(steps, accuracy, error, says):
@@ -148,7 +148,7 @@ def test_decay_spectrum_of_many_heads_and_layers():
 
 
 @pytest.mark.parametrize(("decay", "error", "says"), [
-    ({}, PlotError, "at least one layer"), ({"a": [0.5]}, ShapeError, "H, K"), ({"a": [[-0.1]]}, PlotError, "not g"),
+    ({}, PlotError, "at least one entry"), ({"a": [0.5]}, ShapeError, "H, K"), ({"a": [[-0.1]]}, PlotError, "not g"),
 ])
 def test_decay_spectrum_refuses(decay, error, says):
     with pytest.raises(error, match=says):
