@@ -2,6 +2,7 @@
 
 import torch
 
+from k3_scratch.layers.calls import LayerCaches
 from k3_scratch.layers.kda_attention import KDACache
 from k3_scratch.layers.mla_attention import MLACache
 
@@ -10,33 +11,13 @@ class CacheError(RuntimeError):
     """The cache cannot do what was asked; the message says why."""
 
 
-class K3Cache:
-    """The memory of `batch_size` sequences. Made by `model.new_cache(batch_size)`, filled by `model(tokens, cache)`.
-
-    length    tokens fed so far, pads included
-    started   [B] bool, True once a row has seen a real token (after that no pad may follow)
-    """
+class K3Cache(LayerCaches):
+    """The memory of `batch_size` sequences. Made by `model.new_cache(batch_size)`, filled by `model(tokens, cache)`."""
 
     def __init__(self, config, batch_size, dtype, device):
-        self.config, self.batch_size, self.device = config, batch_size, device
-        self.layers = [(MLACache if config.is_mla(i) else KDACache)(config, batch_size, dtype, device)
-                       for i in range(config.num_layers)]
-        self.length, self.started = 0, None
-
-    def reset(self):
-        """Forget everything, keep the room."""
-        for layer in self.layers:
-            layer.reset()
-        self.length, self.started = 0, None
-
-    def clone(self):
-        """An independent copy: feeding one never changes the other."""
-        other = object.__new__(K3Cache)
-        other.config, other.batch_size, other.device = self.config, self.batch_size, self.device
-        other.length = self.length
-        other.started = None if self.started is None else self.started.clone()
-        other.layers = [layer.clone() for layer in self.layers]
-        return other
+        super().__init__([(MLACache if config.is_mla(i) else KDACache)(config, batch_size, dtype, device)
+                          for i in range(config.num_layers)], batch_size)
+        self.config, self.device = config, device
 
     def snapshot(self):
         """What `restore` brings back, as often as wanted."""
@@ -94,7 +75,3 @@ class K3Cache:
             layer.length -= tokens
         if tokens:                                                       # perhaps only pads are left, or nothing
             self.started = self.layers[0].real[:, :self.length].any(1) if self.length else None
-
-    def nbytes(self):
-        """Bytes in use: KDA states and convolution tails, and the MLA rows filled so far."""
-        return sum(layer.nbytes() for layer in self.layers)

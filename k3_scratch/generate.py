@@ -1,9 +1,8 @@
 """Continue prompts: greedy or sampled, batched, with the cache."""
 
-from contextlib import contextmanager
-
 import torch
 
+from k3_scratch.layers.calls import evaluating
 from k3_scratch.tasks.vocabulary import PAD
 
 
@@ -46,17 +45,6 @@ def generate(model, prompt_ids, max_new_tokens=64, *, temperature=0.0, top_k=Non
                 break
             logits = model(chosen.unsqueeze(1).to(device), cache)[:, -1]
     return outputs[0] if single else outputs
-
-
-@contextmanager
-def evaluating(model):
-    """Evaluation mode inside, the model's own mode again afterwards, whatever happens."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def text_only(model, logits):

@@ -17,13 +17,13 @@ from torch.utils.checkpoint import checkpoint
 
 from k3_scratch.cache import K3Cache
 from k3_scratch.layers.attention_residuals import Bank, DepthMix, Source
+from k3_scratch.layers.calls import check_call
 from k3_scratch.layers.feed_forward import FeedForward
 from k3_scratch.layers.kda_attention import KimiDeltaAttention
 from k3_scratch.layers.latent_moe import LatentMoE
 from k3_scratch.layers.mla_attention import GatedMLA
 from k3_scratch.layers.rms_norm import RMSNorm
 from k3_scratch.layers.two_phase import TwoPhaseBank
-from k3_scratch.shapes import ShapeError, check_shapes
 from k3_scratch.vision import Vision, check_images
 
 
@@ -166,39 +166,11 @@ class K3(nn.Module):
 
     def _check(self, tokens, cache, mask, documents, images):
         """Refuse what cannot be meant, with the argument's name."""
-        check_shapes("K3", tokens=(tokens, "B T"), **{name: (value, "B T") for name, value in
-                                                      (("mask", mask), ("documents", documents)) if value is not None})
-        if tokens.dtype not in (torch.int64, torch.int32):
-            raise ValueError(f"K3: tokens must be whole numbers (int64), but {tokens.dtype} came")
-        if tokens.numel() and not tokens.is_meta:
-            low, high = tokens.min().item(), tokens.max().item()
-            if low < 0 or high >= self.config.vocab_size:
-                raise ValueError(f"K3: tokens must be from 0 to {self.config.vocab_size - 1}, "
-                                 f"but {low if low < 0 else high} came")
+        check_call("K3", self.config.vocab_size, tokens, cache, mask, documents,
+                   self.training and torch.is_grad_enabled())
         if self.config.vision is not None:
             check_images(self.config.vision, tokens, images)
         elif images is not None:
             raise ValueError("K3: images needs a model with a vision encoder, and this configuration has none")
-        if documents is not None and cache is not None:
-            raise ValueError("K3: documents packs whole sequences; it cannot be used together with a cache")
-        if cache is not None and self.training and torch.is_grad_enabled():
-            raise ValueError("K3: a cache holds numbers without gradients; use model.eval() or torch.no_grad() with it")
-        if cache is not None and cache.batch_size != tokens.shape[0]:
-            raise ShapeError(f"K3: the cache was made for batch {cache.batch_size}, "
-                             f"but tokens has batch {tokens.shape[0]}")
-        if mask is not None:
-            self._check_mask(mask, cache)
-        if cache is not None and tokens.shape[1]:
-            now = torch.ones_like(tokens[:, 0], dtype=torch.bool) if mask is None else mask[:, -1]
-            cache.started = now if cache.started is None else cache.started | now
-
-    @staticmethod
-    def _check_mask(mask, cache):
-        if mask.dtype != torch.bool:
-            raise ValueError(f"K3: mask must be bool (True = a real token), but {mask.dtype} came")
-        late = mask[:, :-1] & ~mask[:, 1:]
-        if cache is not None and cache.started is not None:
-            late = torch.cat([cache.started.unsqueeze(1) & ~mask[:, :1], late], 1)
-        if late.any():
-            raise ValueError("K3: mask must be left padding: once a row has a real token, no pad may follow "
-                             f"(row {late.any(1).nonzero()[0].item()})")
+        if cache is not None:
+            cache.begin(tokens, mask)

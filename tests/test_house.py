@@ -234,6 +234,7 @@ REFERENCE = {
 }
 LAYERS = {
     "attention_residuals.depth_mix": (MIX, {}),
+    "calls.check_call": ({"tokens": "B T", "mask": "B T", "documents": "B T"}, {"name": "f", "vocab_size": 9}),
     "decay_gates.bounded_decay": (GATE, {}), "decay_gates.softplus_decay": (GATE, {}),
     "experts.expert_mixture": ({"z": "m L", "experts": "m k", "weights": "m k", "w1": "E F L", "w3": "E F L",
                                 "w2": "E L F"}, {"act": lambda gate, up: gate * up}),
@@ -286,7 +287,7 @@ ANY_SHAPE = {
     "layers": {"precision.raised", "unit_keys.l2_norm", "situ.activation", "attention_residuals.mixing_weights",
                "attention_residuals.mixture", "experts.can_group", "experts.grouped_product", "experts.looped_product",
                "kda_scan.kda_scan", "kda_solve.kda_solve", "kda_tiles.fits_centred", "kda_tiles.centred_tiles",
-               "kda_tiles.dyadic_tiles", "mla.visible",
+               "kda_tiles.dyadic_tiles", "mla.visible", "mla_attention.seen_pairs", "calls.evaluating",
                "quantile_histogram.count_places"},
     "baselines": {"entry.registry", "ffns.full_width", "frame.build", "hyper_connections.all_streams",
                   "hyper_connections.collapse", "mixers.new_layer_cache", "table.baseline_table",

@@ -8,7 +8,6 @@ have: embeddings are looked up, `experts` beside a `gate` with `k` are routed, `
 a module does beyond its matrices. Sources: as `parameters.py`.
 """
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,7 @@ from torch import nn
 from k3_scratch.accounting.flops import flops_per_token
 from k3_scratch.accounting.tensors import need_integer
 from k3_scratch.layers.attention_residuals import DepthMix
+from k3_scratch.layers.calls import evaluating
 from k3_scratch.layers.kda_attention import KimiDeltaAttention
 from k3_scratch.layers.mla_attention import GatedMLA
 from k3_scratch.layers.short_convolution import ShortConvolution
@@ -120,22 +120,12 @@ def _depth_reads(model):
                for module in model.modules() if isinstance(module, DepthMix)]
     try:
         if handles:
-            with torch.no_grad(), _evaluation(model):
+            with torch.no_grad(), evaluating(model):
                 model(torch.zeros(1, 1, dtype=torch.int64, device=next(model.parameters()).device))
     finally:
         for handle in handles:
             handle.remove()
     return [(mix, sources) for mix, sources in reads if sources > 1]
-
-
-@contextmanager
-def _evaluation(model):
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def _need_module(function, model):

@@ -19,9 +19,9 @@ from k3_scratch.baselines.frame_cache import FrameCache
 from k3_scratch.baselines.mixers import MIXERS
 from k3_scratch.baselines.residuals import RESIDUALS
 from k3_scratch.config import K3Config
+from k3_scratch.layers.calls import check_call
 from k3_scratch.layers.feed_forward import FeedForward
 from k3_scratch.layers.rms_norm import RMSNorm
-from k3_scratch.shapes import ShapeError, check_shapes
 
 
 def build(layers="kda,kda,kda,mla", ffn="latent_moe", residual="attention", *, config=None, seed=0, **options):
@@ -138,7 +138,10 @@ class Frame(nn.Module):
 
     def hidden(self, tokens, cache=None, *, mask=None, documents=None):
         """What the head reads; arguments as `forward`.                                             -> [B, T, D]"""
-        self._check(tokens, cache, mask, documents)
+        check_call("Frame", self.config.vocab_size, tokens, cache, mask, documents,
+                   self.training and torch.is_grad_enabled())
+        if cache is not None:
+            cache.begin(tokens, mask)
         if documents is not None:                                        # runs, so that a number may come back later
             changed = documents[:, 1:] != documents[:, :-1]
             documents = torch.cat([torch.zeros_like(documents[:, :1]), changed.cumsum(1)], 1)
@@ -171,32 +174,3 @@ class Frame(nn.Module):
         """What the training loss must add: sum of aux_weight * aux_loss over the layers that have one, or 0.   -> []"""
         losses = [(moe.aux_weight, moe.aux_loss) for moe in self.moe_layers().values() if hasattr(moe, "aux_loss")]
         return sum((weight * loss for weight, loss in losses if loss is not None), self.norm.weight.new_zeros(()))
-
-    def _check(self, tokens, cache, mask, documents):
-        """Refuse what cannot be meant, with the argument's name."""
-        given = {"tokens": tokens, "mask": mask, "documents": documents}
-        B = check_shapes("Frame", **{name: (x, "B T") for name, x in given.items() if x is not None})["B"]
-        if tokens.dtype not in (torch.int64, torch.int32):
-            raise ValueError(f"Frame: tokens must be whole numbers (int64), but {tokens.dtype} came")
-        if tokens.numel() and not tokens.is_meta and not 0 <= tokens.min() <= tokens.max() < self.config.vocab_size:
-            raise ValueError(f"Frame: tokens must be from 0 to {self.config.vocab_size - 1}, "
-                             f"but some are from {tokens.min()} to {tokens.max()}")
-        if mask is not None and mask.dtype != torch.bool:
-            raise ValueError(f"Frame: mask must be bool (True = a real token), but {mask.dtype} came")
-        if cache is not None:
-            if documents is not None:
-                raise ValueError("Frame: documents packs whole sequences; it cannot be used together with a cache")
-            if self.training and torch.is_grad_enabled():
-                raise ValueError("Frame: a cache holds numbers without gradients; use model.eval() or torch.no_grad()")
-            if cache.batch_size != B:
-                raise ShapeError(f"Frame: the cache was made for batch {cache.batch_size}, but tokens has batch {B}")
-        started = None if cache is None else cache.started
-        if mask is not None:
-            late = mask[:, :-1] & ~mask[:, 1:]
-            if started is not None:
-                late = torch.cat([started.unsqueeze(1) & ~mask[:, :1], late], 1)
-            if late.any():
-                raise ValueError("Frame: mask must be left padding: once a row has a real token, no pad may follow")
-        if cache is not None and tokens.shape[1]:
-            now = torch.ones_like(tokens[:, 0], dtype=torch.bool) if mask is None else mask[:, -1]
-            cache.started = now if started is None else started | now

@@ -11,6 +11,7 @@ from torch import nn
 from k3_scratch.baselines.attention_cache import AttentionCache
 from k3_scratch.baselines.rope import rope
 from k3_scratch.layers.mla import visible
+from k3_scratch.layers.mla_attention import seen_pairs
 from k3_scratch.layers.precision import raised
 from k3_scratch.layers.short_convolution import ShortConvolution
 from k3_scratch.shapes import check_shapes
@@ -84,12 +85,7 @@ class SoftmaxAttention(nn.Module):
         if cache is not None:
             k, v, real = cache.extend(k, v, mask)
             real = None if real.all() else real
-        seen = None
-        if real is not None:
-            seen = real.unsqueeze(1).expand(-1, x.shape[1], -1)          # [B, T, S]
-        if documents is not None:
-            together = documents.unsqueeze(-1) == documents.unsqueeze(1)
-            seen = together if seen is None else seen & together
+        seen = seen_pairs(x.shape[1], real, documents)                   # [B, T, S]
         o = softmax_attention(q, k, v, mask=seen, window=self.window).flatten(2)
         if self.g_proj is not None:
             o = torch.sigmoid(self.g_proj(x)) * o

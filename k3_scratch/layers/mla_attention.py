@@ -74,12 +74,7 @@ class GatedMLA(nn.Module):
             first = cache.length == 0
             latent, shared_key, real = cache.append(torch.cat([latent, shared_key], -1), mask)
             real = None if real.all() else real
-        seen = None
-        if real is not None:
-            seen = real.unsqueeze(1).expand(-1, x.shape[1], -1)          # [B, T, S]
-        if documents is not None:
-            together = documents.unsqueeze(-1) == documents.unsqueeze(1)
-            seen = together if seen is None else seen & together
+        seen = seen_pairs(x.shape[1], real, documents)                   # [B, T, S]
         w_kvb = self.kv_b_proj.weight.unflatten(0, (self.config.num_heads, -1))      # [H, n + v, R]
         attend = mla_naive if first else mla_absorbed
         o = attend(q, latent, shared_key, w_kvb, mask=seen).flatten(2)   # [B, T, H v]
@@ -100,3 +95,18 @@ class GatedMLA(nn.Module):
         latent, shared_key = self.kv_a_proj_with_mqa(x).split(
             [self.config.kv_lora_rank, self.config.qk_rope_head_dim], -1)
         return self.kv_a_layernorm(latent), shared_key
+
+
+def seen_pairs(T, real, documents):
+    """Where each of T queries may look, beside causality.                             -> [B, T, S], or None: everywhere
+
+    real       [B, S] False at pads; None: there are none
+    documents  [B, T] whose numbers keep packed documents apart, with S = T; None: there is one
+    """
+    seen = None
+    if real is not None:
+        seen = real.unsqueeze(1).expand(-1, T, -1)                       # [B, T, S]
+    if documents is not None:
+        together = documents.unsqueeze(-1) == documents.unsqueeze(1)
+        seen = together if seen is None else seen & together
+    return seen

@@ -37,9 +37,9 @@ def _rope_on_the_slice(kit):
 @MLA.fault(
     id="documents_see_each_other", level=2, part="documents", technique="packed", file=LAYER,
     what="the latent attention takes no notice of `documents`: packed texts see each other",
-    changes=(("        if documents is not None:\n"
-              "            together = documents.unsqueeze(-1) == documents.unsqueeze(1)\n"
-              "            seen = together if seen is None else seen & together\n", ""),))
+    changes=(("    if documents is not None:\n"
+              "        together = documents.unsqueeze(-1) == documents.unsqueeze(1)\n"
+              "        seen = together if seen is None else seen & together\n", ""),))
 def _documents_see_each_other(kit):
     part, x, documents = layer(kit, "mla"), normal(1, 2, 6, 24), torch.tensor([[0, 0, 1, 1, 1, 2]] * 2)
     return part(x, documents=documents)[:, 2] - part(x[:, 2:3])[:, 0]    # the first of its document sees itself alone

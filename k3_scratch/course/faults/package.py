@@ -16,7 +16,7 @@ from pathlib import Path
 import k3_scratch
 
 PACKAGE = Path(k3_scratch.__file__).parent
-LAYERS = ("attention_residuals", "by_hand", "decay_gates", "experts", "feed_forward", "kda", "kda_attention",
+LAYERS = ("attention_residuals", "by_hand", "calls", "decay_gates", "experts", "feed_forward", "kda", "kda_attention",
           "kda_chunk", "kda_inputs", "kda_scan", "kda_solve", "kda_tiles", "latent_moe", "mla", "mla_attention",
           "precision", "quantile_balancing", "rms_norm", "router", "short_convolution", "situ", "two_phase",
           "unit_keys")
