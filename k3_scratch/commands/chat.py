@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from k3_scratch.commands.sample import held_out_picture, in_words
+from k3_scratch.commands.sample import add_writing, held_out_picture, in_words
 from k3_scratch.pretrained import run_or_pretrained
 from k3_scratch.serving.answering import stream
 from k3_scratch.serving.policies import at_turns
@@ -19,14 +19,8 @@ HELP = ("/back takes the last turn back, /new begins again, /stats shows what th
 
 def add_to(subparsers):
     parser = subparsers.add_parser("chat", help="talk with a trained model", epilog=HELP)
-    parser.add_argument("run_folder", metavar="RUN", nargs="?",
-                        help="a finished run, or a published model: mini (default) or vision")
+    add_writing(parser)
     parser.add_argument("--system", metavar="TEXT", help="a first line that every conversation begins with")
-    parser.add_argument("--max-new-tokens", type=int, default=64, help="of an answer (default %(default)s)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
-    parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens")
-    parser.add_argument("--top-p", type=float, help="draw among the likeliest tokens that reach this probability")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--block", type=int, default=8, help="tokens in a block of the store (default %(default)s)")
     parser.add_argument("--memory", type=float, default=64, metavar="MIB", help="for the store (default %(default)s)")
     parser.set_defaults(run=run)

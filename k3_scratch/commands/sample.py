@@ -15,18 +15,23 @@ from k3_scratch.training.run_folder import RunError
 
 def add_to(subparsers):
     parser = subparsers.add_parser("sample", help="continue a prompt with a trained model")
-    parser.add_argument("run_folder", metavar="RUN", nargs="?",
-                        help="a finished run, or a published model: mini (default) or vision")
+    add_writing(parser)
     parser.add_argument("--prompt", action="append", help="text to continue, may be repeated (default: standard input)")
-    parser.add_argument("--max-new-tokens", type=int, default=64, help="(default %(default)s)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
-    parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens")
-    parser.add_argument("--top-p", type=float, help="draw among the likeliest tokens that reach this probability")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-stop", action="store_true", help="do not stop at the end of a line")
     parser.add_argument("--picture", metavar="N", type=int,
                         help="for a run of --preset vision: ask about held-out picture number N")
     parser.set_defaults(run=run)
+
+
+def add_writing(parser):
+    """The arguments of every command that lets a model write: which model, how much, and how tokens are chosen."""
+    parser.add_argument("run_folder", metavar="RUN", nargs="?",
+                        help="a finished run, or a published model: mini (default) or vision")
+    parser.add_argument("--max-new-tokens", type=int, default=64, help="of an answer (default %(default)s)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy (default)")
+    parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens")
+    parser.add_argument("--top-p", type=float, help="draw among the likeliest tokens that reach this probability")
+    parser.add_argument("--seed", type=int, default=0)
 
 
 def run(arguments):
