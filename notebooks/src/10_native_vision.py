@@ -125,7 +125,7 @@ print("patches:", cut.shape, "  a patch of nothing but ground:", cut[0, 2, 3].ro
 #
 # $\mathrm{norm}$ is RMSNorm, there are no biases (report). $\mathrm{Att}$ is softmax attention with several heads and
 # **without a mask**: a picture has no before and after, each patch sees all patches of its picture, and none of another
-# picture. GELU is a smooth step: close to $x$ for large $x$, close to 0 for very negative $x$; its tanh form is
+# picture. GELU is a smooth corner: close to $x$ for large $x$, close to 0 for very negative $x$; its tanh form is
 # $\tfrac{x}{2}\big(1 + \tanh\big(\sqrt{2/\pi}\,(x + 0.044715\,x^3)\big)\big)$ (that it is this form is our choice; the
 # sources do not say).
 #

@@ -263,8 +263,9 @@ check("13.2", my_is_causal)
 # keys folded into the queries; one token through the experts and many; attention over depth in one phase and in two; a
 # gradient by hand and a slope by differences. Each pair must agree to rounding, and you need not know what is right.
 #
-# But in which regime? Here are four wrong recurrences that stand in public rebuilds, each against the right one, once with
-# strong decay (mean of $g = \log \alpha$: −2.5) and once with gentle decay (−.05). $T = 64$, $K = V = 8$ (toy).
+# But in which regime? Four of the wrong orders of [chapter 02](02_kimi_delta_attention.ipynb), section 5, each against
+# the right one, once with strong decay (mean of $g = \log \alpha$: −2.5) and once with gentle decay (−.05). $T = 64$,
+# $K = V = 8$ (toy).
 
 # %%
 def recurrence(q, k, v, g, beta, slip=""):
@@ -550,8 +551,7 @@ assert len(FAULTS) == 48 and (not full_run() or len(chosen) == 10)
 
 # %% [markdown] tags=["slide"]
 # The first column is empty: shapes, finite numbers and a falling loss see none of them, and each is seen by something else
-# (measured here; the tests of the course hold this for all 48). Most rows have one or two marks. No single technique would
-# do.
+# (measured here; the tests of the course hold this for all 48). Most rows have a single mark. No one technique would do.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A hunt together
