@@ -504,11 +504,10 @@ assert decode([best[0]]) == "1" and p[best[0]] > 0.9
 assert [step[2] for step in steps if step[1] == "mix"] == [1, 2, 2, 2, 2, 3, 3, 3, 3], steps
 
 # %% [markdown]
-# Every part takes `[B, T, D]` = `[1, 6, 64]` and returns the same shape (one text, six tokens, 64 numbers each);
-# only the head ends differently, in a score for each of 260 tokens. These scores are called **logits**; their
-# softmax is the probability of what comes next. The model is nearly sure that the sum begins with a 1 (measured
-# here). A mix chooses among more and more vectors (*out of ...*): at first there is the embedding alone, at last
-# there are three.
+# Every part hands on `[B, T, D]` = `[1, 6, 64]` (one text, six tokens, 64 numbers each); only the head ends
+# differently, in a score for each of 260 tokens. These scores are called **logits**; their softmax is the probability
+# of what comes next. The model is nearly sure that the sum begins with a 1 (measured here). A mix chooses among more
+# and more vectors (*out of ...*): at first there is the embedding alone, at last there are three.
 #
 # Inside a part a token's vector does become wider and narrower. Here is what happens to *one* token of the real K3
 # in a layer with KDA and MoE, on its way to the head:
