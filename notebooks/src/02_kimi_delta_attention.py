@@ -367,10 +367,11 @@ assert np.allclose(KEYS[3] @ (DECAY[3][:, None] * states[3]), [1.2, 1.8])
 assert np.allclose(read, [[2, 1], [2, 1], [2, 1], [1.64, 1.06]])
 
 # %% [markdown] tags=["slide"]
-# Look down the third column: the remark has faded to (1.5, −1.5) and (2, −2); the key recalls (2, −2), exactly that is
-# erased, and (0, 3) stands there instead. Only the row that the key marks is corrected; the row above it just fades.
-# In the fourth column half of what is recalled, (1.2, 1.8), is erased from both rows that the key touches, also from
-# the fact to keep: it now reads (1.64, 1.06). Keys that are not at right angles disturb each other, as in chapter 01.
+# Look down the third column. The remark has faded to (1.5, −1.5) and (2, −2). The key recalls (2, −2), exactly that
+# is erased, and (0, 3) stands there instead. Only the row that the key marks is corrected; the row above it just
+# fades. In the fourth column half of what is recalled, (1.2, 1.8), is erased from both rows that the key touches,
+# also from the fact to keep: it now reads (1.64, 1.06). Keys that are not at right angles disturb each other, as in
+# chapter 01.
 #
 # The last three tokens in slow motion, four steps each. Move the slider (it needs no kernel; where it does not move, the
 # strip above shows the same):
