@@ -717,9 +717,9 @@ print(f"eight segments, {levels} levels: the same map")
 # ### The state is what is passed on
 #
 # The simplest form of the same fact: a text may be cut *anywhere*, and all that the second part needs is one matrix
-# for each head. A conversation goes on from the state of yesterday; a prompt of a million tokens is read in pieces; a
-# model that answers token by token starts from the state that the chunks have left ([chapter
-# 11](11_serving.ipynb)).
+# for each head (a whole layer also the convolution's tail). A conversation goes on from the state of yesterday; a
+# prompt of a million tokens is read in pieces; a model that answers token by token starts from the state that the
+# chunks have left ([chapter 11](11_serving.ipynb)).
 
 # %%
 x, S0 = one_head(T=50, K=6, V=4, gates="K3-like", seed=4), np.zeros((6, 4))
