@@ -366,8 +366,8 @@ check("5.2", my_mixing_weights)
 # %% [markdown] tags=["slide"]
 # ## 5 · SiTU: a gate with two ceilings
 #
-# The FFN of section 1 had one number a slot, $\operatorname{act}(k \cdot x)$. Most language models since 2020 use two:
-# a **gate** $g$ and an **up** value $u$, both products with $x$, multiplied. In **SwiGLU** (Shazeer, arXiv 2002.05202)
+# The FFN of section 1 had one number a slot, $\operatorname{act}(k \cdot x)$. Newer language models use two: a
+# **gate** $g$ and an **up** value $u$, both products with $x$, multiplied. In **SwiGLU** (Shazeer, arXiv 2002.05202)
 #
 # $$ h = \underbrace{g \cdot \operatorname{sigmoid}(g)}_{\text{silu}(g)} \cdot\; u . $$
 #
@@ -1047,8 +1047,7 @@ assert np.abs(added - exact).max() < 2 * width
 # %% [markdown]
 # ### What the lab measured
 #
-# The lab of the course ([chapter 01](01_delta_rule_rnn.ipynb), section 5) has run the race of this section on other
-# scores, with two numbers of experts, and with histograms in it.
+# The lab has run the race of this section on other scores, with two numbers of experts, and with histograms in it.
 
 # %%
 lab_table("balance_fixed", values=["updates needed"])
