@@ -27,8 +27,8 @@
 # this chapter: why should a layer not choose in the same way which earlier layers it reads? And what becomes of the
 # residual stream then?**
 #
-# Every number says where it comes from: *report* (published about K3, or in the paper on attention residuals, arXiv
-# 2603.15031), *derived*, *measured here*, or *toy*.
+# As everywhere, numbers are *report* (here also the paper on attention residuals, arXiv 2603.15031), *derived*,
+# *measured here* or *toy*.
 
 # %%
 import numpy as np
@@ -411,9 +411,9 @@ check("6.4", my_counts)
 # %% [markdown]
 # ### Exercise 6.5: the block form
 #
-# Now with vectors. `sublayers` alternate: attention 0, FFN 0, attention 1, … `queries` and `norm_weights` have one row
-# for each and one for the output; row 0 is never used. Return what the head is handed. Never change a banked vector in
-# place: `h += y` would.
+# Now with vectors. `sublayers` alternate, two for each of $L$ layers: attention 0, FFN 0, attention 1, … `queries`
+# and `norm_weights` have one row for each and one for the output; row 0 is never used. Return what the head is
+# handed. Never change a banked vector in place: `h += y` would.
 
 # %% [markdown] tags=["hint"]
 # Take `trace` above and put vectors in place of words: `rows.append` becomes a mix and a sublayer.
