@@ -140,12 +140,12 @@ except CacheError as error:
 #
 # $$ S_t = \left(I - \beta\, k k^\top\right) \operatorname{diag}(\alpha)\, S_{t-1} + \beta\, k v^\top . $$
 #
-# Given $k, v, g$ and a $\beta$ below 1, every step can be inverted on paper. Take away what was written, $M = S_t - \beta\, k
-# v^\top$. The matrix $I - \beta k k^\top$ leaves everything at a right angle to $k$ as it is and multiplies the
+# Given $k, v, g$ and a $\beta$ below 1, every step can be inverted on paper. Take away what was written, $\hat S = S_t -
+# \beta\, k v^\top$. The matrix $I - \beta k k^\top$ leaves everything at a right angle to $k$ as it is and multiplies the
 # direction of $k$ by $1 - \beta$ (keys have length 1); so its inverse divides that direction by $1 - \beta$:
 #
 # $$ \left(I - \beta\, k k^\top\right)^{-1} = I + \frac{\beta}{1 - \beta}\, k k^\top ,
-#    \qquad S_{t-1} = \operatorname{diag}(e^{-g}) \left(M + \frac{\beta}{1 - \beta}\, k\, (k^\top M)\right) . $$
+#    \qquad S_{t-1} = \operatorname{diag}(e^{-g}) \left(\hat S + \frac{\beta}{1 - \beta}\, k\, (k^\top \hat S)\right) . $$
 
 # %% [markdown]
 # ### Exercise 11.2: one token back
@@ -153,7 +153,7 @@ except CacheError as error:
 # Write this inverse for one head: from the state after a token to the one before it. `beta` is a number below 1.
 
 # %% [markdown] tags=["hint"]
-# $k^\top M$ is `k @ M`, a row of $V$ numbers. The decay came first on the way there, so it comes last on the way back.
+# $k^\top \hat S$ is `k @ S_hat`, a row of $V$ numbers. The decay came first on the way there, so it comes last on the way back.
 
 # %% id="11.2" minutes=12 difficulty=2
 def my_undo_step(state, k, v, g, beta):
