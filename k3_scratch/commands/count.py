@@ -13,10 +13,10 @@ def add_to(subparsers):
     parser.set_defaults(run=run)
 
 
-def add_config_arguments(parser, default="mini"):
+def add_config_arguments(parser):
     """--preset NAME or --config FILE."""
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--preset", default=default, metavar="NAME", help="a named configuration (default %(default)s)")
+    group.add_argument("--preset", default="mini", metavar="NAME", help="a named configuration (default %(default)s)")
     group.add_argument("--config", metavar="FILE", help="a JSON file with the fields of K3Config")
 
 

@@ -58,11 +58,10 @@ def stale(pair):
     return ""
 
 
-def orphans(folder=None):
+def orphans():
     """Notebooks without a master.                                                                     -> [Path]"""
-    folder = Path(folder or NOTEBOOKS)
-    names = {master.stem for master in masters(folder / "src")}
-    return sorted(file for place in (folder, folder / "solutions") for file in place.glob("[0-9][0-9]_*.ipynb")
+    names = {master.stem for master in masters(NOTEBOOKS / "src")}
+    return sorted(file for place in (NOTEBOOKS, NOTEBOOKS / "solutions") for file in place.glob("[0-9][0-9]_*.ipynb")
                   if file.stem not in names)
 
 

@@ -7,7 +7,6 @@ Pure functions of text and cells; nothing runs here. The rules for authors are i
 import copy
 import hashlib
 import re
-import textwrap
 
 import jupytext
 
@@ -177,8 +176,3 @@ def _number(cells):
         key = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
         seen[key] = seen.get(key, 0) + 1
         cell.id = key if seen[key] == 1 else f"{key}-{seen[key]}"
-
-
-def code_lines(source):
-    """How many lines a reader of a cell sees, without the markers of solutions."""
-    return len([line for line in textwrap.dedent(source).split("\n") if line.strip() not in (BEGIN, END)])

@@ -210,9 +210,9 @@ def load(name, folder=FOLDER):
     return experiment.checked()
 
 
-def load_all(folder=FOLDER):
+def load_all():
     """All experiments in the gallery's order."""
-    return sorted((load(name, folder) for name in names(folder)), key=lambda each: (each.letter, each.name))
+    return sorted((load(name) for name in names()), key=lambda each: (each.letter, each.name))
 
 
 def _named(kind, parts, name):

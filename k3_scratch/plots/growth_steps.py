@@ -7,7 +7,7 @@ from k3_scratch.shapes import check_shapes
 
 
 @styled
-def growth_steps(names, counts, *, x_label="parameters"):
+def growth_steps(names, counts):
     """Look for the longest dark piece: that is the change that makes the model large (the axis counts factors).
 
     names [n] of the steps, the first is where it starts;   counts [n] rising, above 0, after each step
@@ -33,7 +33,7 @@ def growth_steps(names, counts, *, x_label="parameters"):
     axes.set_ylim(len(counts) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.minorticks_off()
-    axes.set_xlabel(x_label)
+    axes.set_xlabel("parameters")
     return figure
 
 

@@ -27,7 +27,7 @@ def number_cells(axes, matrix, *, cmap, low, high, texts=None, size=9, edge=FAIN
     return image
 
 
-def plain_number(value, digits=2):
+def plain_number(value):
     """"0", "-1" with a real minus, "0.25": as few characters as the number needs."""
-    text = f"{value:.{digits}f}".rstrip("0").rstrip(".") if digits else f"{value:.0f}"
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("", "-0", "0") else text.replace("-", "\N{MINUS SIGN}")
