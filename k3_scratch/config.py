@@ -184,6 +184,7 @@ class K3Config:
         return _from_fields(cls, fields)
 
     def to_json(self):
+        """The text of a config.json, which `from_json` reads."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     @classmethod

@@ -16,5 +16,5 @@ def write_atomically(path, write):
 
 
 def write_text(path, text):
-    """`text` as UTF-8, atomically."""
+    """Write `text` to `path` as UTF-8, all or nothing: see `write_atomically`."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

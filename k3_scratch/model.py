@@ -66,9 +66,11 @@ class DecoderLayer(nn.Module):
         return bank, h + self.feed_forward(m, mask)
 
     def attend(self, x, cache, mask, documents):
+        """The attention part on a mix x, normed.                                     [B, T, D] -> [B, T, D]"""
         return self.self_attn(self.input_layernorm(x), cache, mask=mask, documents=documents)
 
     def feed_forward(self, x, mask):
+        """The feed-forward part on a mix x, normed; mask as in `forward` of K3.      [B, T, D] -> [B, T, D]"""
         x = self.post_attention_layernorm(x)
         return self.mlp(x) if self.is_dense else self.block_sparse_moe(x, mask)
 

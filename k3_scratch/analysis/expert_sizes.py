@@ -12,6 +12,7 @@ class ExpertSizes:
     sums: list = field(default_factory=list)     # a tensor a forward pass and layer, one number a token
 
     def clear(self):
+        """Begin again."""
         self.largest = 0.0
         self.sums.clear()
 

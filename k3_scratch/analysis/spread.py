@@ -4,6 +4,7 @@ Here and not in the lab, because the notebooks show such tables as well.
 """
 
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 
 
@@ -15,14 +16,17 @@ class Spread:
 
     @property
     def mean(self):
+        """Their mean."""
         return statistics.fmean(self.values)
 
     @property
     def low(self):
+        """The smallest."""
         return min(self.values)
 
     @property
     def high(self):
+        """The largest."""
         return max(self.values)
 
     @property
@@ -57,6 +61,25 @@ def spread(result, variant, value, size=None):
         size = cells[0]["size"]
     cells = sorted((cell for cell in cells if cell["size"] == size), key=lambda cell: cell["seed"])
     return Spread(tuple(float(cell["values"][value]) for cell in cells)) if cells else None
+
+
+def fewest_seeds(result):
+    """Seeds of the cell that has the fewest; "seeds" of the result counts all that there are."""
+    return min(Counter((cell["variant"], cell["size"]) for cell in result["cells"]).values())
+
+
+def seeds_text(result):
+    """How many seeds a result has, in words.
+
+    >>> cells = [{"variant": v, "size": "", "seed": s} for v, s in (("a", 0), ("a", 1), ("b", 0))]
+    >>> seeds_text({"seeds": 2, "cells": cells})
+    '1 seed, 2 where a difference is small beside its spread'
+    """
+    most, fewest = result["seeds"], fewest_seeds(result)
+    if most == 1:
+        return "one run, nothing is random"
+    some = f"{fewest} seed{'s' if fewest > 1 else ''}"
+    return some if most == fewest else f"{some}, {most} where a difference is small beside its spread"
 
 
 def table(result):

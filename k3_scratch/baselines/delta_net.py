@@ -35,7 +35,10 @@ def delta_recurrent(q, k, v, beta, state=None, *, scale=None, documents=None):
 
 
 def delta_chunk(q, k, v, beta, state=None, *, scale=None, chunk=None, documents=None):
-    """The same numbers in chunks: `kda_chunk` with g = 0."""
+    """The same numbers in chunks of `chunk` tokens: `kda_chunk` with g = 0.
+
+    Arguments and results as `delta_recurrent`.
+    """
     wide_q, wide_k, _, state, beta = operator_inputs("delta_chunk", q, k, v, state, documents, scale, beta=beta)
     return kda_chunk(wide_q, wide_k, v, torch.zeros_like(wide_k), beta, state, scale=1.0, chunk=chunk,
                      documents=documents)

@@ -84,9 +84,11 @@ class FrameLayer(nn.Module):
         return self.mlp if self.is_dense else self.block_sparse_moe
 
     def attend(self, x, cache=None, mask=None, documents=None):
+        """The mixer on x, normed.                                                    [B, T, D] -> [B, T, D]"""
         return self.self_attn(self.input_layernorm(x), cache, mask=mask, documents=documents)
 
     def feed_forward(self, x, mask=None):
+        """The feed-forward part on x, normed.                                        [B, T, D] -> [B, T, D]"""
         return self.ffn(self.post_attention_layernorm(x), mask)
 
 

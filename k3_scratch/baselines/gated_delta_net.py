@@ -30,7 +30,10 @@ def gated_delta_recurrent(q, k, v, g, beta, state=None, *, scale=None, documents
 
 
 def gated_delta_chunk(q, k, v, g, beta, state=None, *, scale=None, chunk=None, documents=None):
-    """The same numbers in chunks: `kda_chunk` with the head's g in every channel."""
+    """The same numbers in chunks of `chunk` tokens: `kda_chunk` with the head's g [B, T, H] in every channel.
+
+    Arguments and results as `gated_delta_recurrent`.
+    """
     wide_q, wide_k, _, state, g, beta = operator_inputs("gated_delta_chunk", q, k, v, state, documents, scale, g=g,
                                                         beta=beta)
     return kda_chunk(wide_q, wide_k, v, g.unsqueeze(-1).expand_as(k), beta, state, scale=1.0, chunk=chunk,

@@ -25,7 +25,10 @@ def linear_attention_recurrent(q, k, v, state=None, *, scale=None, documents=Non
 
 
 def linear_attention_chunk(q, k, v, state=None, *, scale=None, chunk=None, documents=None):
-    """The same numbers in chunks of `chunk` tokens: `scalar_decay_chunk` with decay 0, a few matrix products."""
+    """The same numbers in chunks of `chunk` tokens: `scalar_decay_chunk` with g = 0, a few matrix products.
+
+    Arguments and results as `linear_attention_recurrent`.
+    """
     q, k, v_wide, state = operator_inputs("linear_attention_chunk", q, k, v, state, documents, scale)
     o, state = scalar_decay_chunk(q, k, v_wide, v_wide.new_zeros(v.shape[:3]), state, scale=1.0, chunk=chunk,
                                   documents=documents)

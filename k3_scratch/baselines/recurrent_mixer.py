@@ -49,5 +49,6 @@ class RecurrentMixer(KimiDeltaAttention):
         return raised(x).new_zeros(*x.shape[:2], self.config.num_heads, 1)
 
     def recur(self, q, k, v, g, beta, state=None, documents=None):
+        """The operator: token by token for one token after others, else in chunks.     -> o [B, T, H, V], state"""
         form = self.recurrent if q.shape[1] == 1 and state is not None else self.chunk
         return form(q, k, *self.operands(v, g, beta), state, documents=documents)

@@ -64,12 +64,14 @@ class SoftmaxMoE(LatentMoE):
         self.aux_weight, self.losses = aux_weight, {}                    # part of a batch -> its loss
 
     def observe(self, experts, scores, mask):
+        """As every MoE, and the load-balance loss of this part of the batch."""
         super().observe(experts, scores, mask)
         real = slice(None) if mask is None else mask
         counts = self.observed[PART.get()][1]
         self.losses[PART.get()] = load_balance_loss(scores[real].flatten(0, -2), counts, self.gate.k)
 
     def forget_observed(self):
+        """Begin a new training batch."""
         super().forget_observed()
         self.losses = {}
 

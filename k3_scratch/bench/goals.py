@@ -72,10 +72,12 @@ class Row:
 
     @property
     def met_floor(self):
+        """Does the value reach the floor? None: there is no floor."""
         return self._meets(self.goal.floor)
 
     @property
     def met_target(self):
+        """Does the value reach the target? None: there is no target."""
         return self._meets(self.goal.target)
 
     def _meets(self, bound):

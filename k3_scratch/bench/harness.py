@@ -30,10 +30,12 @@ class Ratio:
 
     @property
     def low(self):
+        """The lower quartile."""
         return float(np.percentile(self.rounds, 25))
 
     @property
     def high(self):
+        """The upper quartile."""
         return float(np.percentile(self.rounds, 75))
 
 

@@ -27,12 +27,12 @@ class PeerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Peers:
-    """The three functions and {package: version}."""
+    """What the benchmark is compared with: three functions (q, k, v, g, beta) -> o [B, T, H, V], and their versions."""
 
-    kda: object
-    fla: object
-    gated_delta: object
-    versions: dict
+    kda: object                     # transformers' chunked KDA; g [B, T, H, K]
+    fla: object                     # flash-linear-attention's, padded to whole chunks
+    gated_delta: object             # the gated delta rule; g [B, T, H]
+    versions: dict                  # {package: version}
 
 
 def load_peers(folder=FOLDER):

@@ -61,6 +61,7 @@ class Exercise:
 
     @property
     def is_value(self):
+        """Is the answer a value, not a function?"""
         return self.takes is None
 
 

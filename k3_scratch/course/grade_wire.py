@@ -10,7 +10,7 @@ LARGEST = 64_000_000         # bytes of one message
 
 
 def say(connection, message):
-    """Send plain data."""
+    """Send `message`, plain data that JSON can hold, through a `Connection` of multiprocessing."""
     connection.send_bytes(json.dumps(message).encode())
 
 

@@ -26,10 +26,10 @@ class PlanError(ValueError):
 class Task:
     """An exercise as its master announces it."""
 
-    id: str
+    id: str              # "1.3"
     title: str
-    minutes: int
-    difficulty: int
+    minutes: int         # for a student
+    difficulty: int      # 1 to 3
 
 
 @dataclass(frozen=True)

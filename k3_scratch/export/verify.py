@@ -35,6 +35,7 @@ class Report:
 
     @property
     def ok(self):
+        """Nothing differs."""
         return not self.problems
 
 

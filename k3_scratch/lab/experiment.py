@@ -162,15 +162,18 @@ class Job:
 
     @property
     def arguments(self):
+        """All arguments of this variant at this size."""
         return self.experiment.arguments(self.variant, self.size, self.quick)
 
     @property
     def steps(self):
+        """Updates; None where nothing is trained."""
         quick = self.experiment.quick.steps
         return quick if self.quick and quick is not None else self.experiment.steps
 
     @property
     def task(self):
+        """The task at this size; None where there is no model."""
         return self.experiment.task_at(self.size)
 
     @property

@@ -59,7 +59,7 @@ def train(model, task, recipe, seed=0, after_step=None):
 
 
 def update(model, task, recipe, optimizers, step, seed):
-    """One update of the model; returns its loss."""
+    """One update of the model on the batch of (seed, step), at the recipe's rate and clip; returns its loss."""
     for moe in model.moe_layers().values():
         moe.forget_observed()
     batch = task.batch(np.random.default_rng([seed, step]), recipe.batch_size)

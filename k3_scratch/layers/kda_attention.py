@@ -28,14 +28,17 @@ class KDACache:
         self.tail = torch.zeros(batch_size, config.conv_size - 1, 2 * H * K + H * V, dtype=dtype, device=device)
 
     def reset(self):
+        """Forget everything."""
         self.state, self.tail = torch.zeros_like(self.state), torch.zeros_like(self.tail)
 
     def clone(self):
+        """An independent copy."""
         other = object.__new__(KDACache)
         other.state, other.tail = self.state.clone(), self.tail.clone()
         return other
 
     def nbytes(self):
+        """Bytes of state and tail: they never grow."""
         return self.state.nbytes + self.tail.nbytes
 
 

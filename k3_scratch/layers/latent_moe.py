@@ -70,11 +70,13 @@ class LatentMoE(nn.Module):
 
     @torch.no_grad()
     def observe(self, experts, scores, mask):
+        """Keep scores and counts of this thread's part of a training batch, without its pads, for `balance`."""
         real = slice(None) if mask is None else mask
         counts = torch.bincount(experts[real].flatten(), minlength=scores.shape[-1])
         self.observed[PART.get()] = scores.detach()[real].flatten(0, -2), counts
 
     def forget_observed(self):
+        """Begin a new training batch."""
         self.observed = {}
 
     @property

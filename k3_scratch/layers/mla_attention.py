@@ -32,9 +32,11 @@ class MLACache:
         return rows[..., :self.rank], rows[..., self.rank:], self.real[:, :self.length]
 
     def reset(self):
+        """Forget everything, keep the room."""
         self.length = 0
 
     def clone(self):
+        """An independent copy."""
         other = object.__new__(MLACache)
         other.rank, other.length = self.rank, self.length
         other.rows, other.real = self.rows.clone(), self.real.clone()

@@ -95,6 +95,7 @@ class Stack:
         self.least_height = 9 + self.above + self.below + self.gaps + 4.0 * self.rows
 
     def draw(self, sheet, top):
+        """Draw the whole column on `sheet`, up to height `top`."""
         self.sheet = sheet
         self.pitch = min(8.2, (top - self.above - self.below - self.gaps - 1) / self.rows)
         self.tall = min(4.2, self.pitch * 0.62)

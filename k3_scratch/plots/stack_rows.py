@@ -28,6 +28,7 @@ class Segment:
 
     @property
     def layers(self):
+        """Layers of the model that it stands for."""
         return self.times * sum(row.count for row in self.rows)
 
 
@@ -41,6 +42,7 @@ class Block:
 
     @property
     def rows(self):
+        """Rows that are drawn, from bottom to top."""
         return [row for segment in self.segments for row in segment.rows]
 
     @property

@@ -19,7 +19,7 @@ from k3_scratch.serving.index import PrefixIndex
 
 @dataclass
 class Statistics:
-    """Counted since the store was made."""
+    """What a store was asked for and what it saved, counted since it was made."""
 
     requests: int = 0               # prompts asked for
     hits: int = 0                   # of them with a kept prefix

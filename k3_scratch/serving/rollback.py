@@ -95,12 +95,14 @@ class Replay(Rollback):
     """Rollback that keeps k, v, g and beta of every fed token and runs the accepted ones onto the old state."""
 
     def watch(self, layer, recur):
+        """Keep what the last call fed."""
         def recording(q, k, v, g, beta, *rest):
             self.kept[layer] = k, v, g, beta
             return recur(q, k, v, g, beta, *rest)
         return recording
 
     def state_after(self, layer, count):
+        """The state of a layer after `count` of the tokens fed.                               -> [B, H, K, V]"""
         k, v, g, beta = (x[:, :count] for x in self.kept[layer])
         return kda_chunk(k, k, v, g, beta, self.before[layer][0])[1]     # no query: what is read is thrown away
 
@@ -109,6 +111,7 @@ class Copies(Rollback):
     """Rollback that keeps the state after every fed token; the recurrence then runs token by token."""
 
     def watch(self, layer, recur):
+        """Run token by token and keep every state."""
         def stepping(q, k, v, g, beta, state, documents=None):
             outputs, states = [], []
             for t in range(q.shape[1]):
@@ -120,4 +123,5 @@ class Copies(Rollback):
         return stepping
 
     def state_after(self, layer, count):
+        """The state of a layer after `count` of the tokens fed.                               -> [B, H, K, V]"""
         return self.kept[layer][count - 1]

@@ -55,9 +55,11 @@ class InOrder:
         self.offered = []                                                # segment -> call -> tensor
 
     def next_segment(self):
+        """What is offered from now on belongs to the next segment."""
         self.offered.append([])
 
     def before(self, mine):
+        """What the earlier segments offered in this call of theirs, in order; `mine` is kept for the later ones."""
         call = len(self.offered[-1])
         self.offered[-1].append(mine)
         return [segment[call] for segment in self.offered[:-1]]
@@ -96,6 +98,7 @@ class SegmentKDA(KimiDeltaAttention):
         return super().forward(seen)[:, self.extra:]
 
     def recur(self, q, k, v, g, beta, state=None, documents=None):
+        """The segment from an empty memory, and what it reads of the state that the earlier ones composed."""
         q, k, v, g, beta = (raised(part[:, self.extra:]) for part in (q, k, v, g, beta))
         o, reads, M, N = segment_map(q, k, v, g, beta)
         earlier = [both.split([M.shape[-1], N.shape[-1]], -1) for both in self.before(torch.cat([M, N], -1))]
@@ -116,6 +119,7 @@ class SegmentMLA(nn.Module):
         return self.whole(x, self)                                       # this object stands in the cache's place
 
     def append(self, rows, mask):
+        """The rows of all segments up to this one, as a cache would return them; none is a pad."""
         rows, rank = torch.cat([*self.before(rows), rows], 1), self.whole.config.kv_lora_rank
         return rows[..., :rank], rows[..., rank:], rows.new_ones(rows.shape[:2], dtype=torch.bool)
 

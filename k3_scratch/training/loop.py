@@ -164,6 +164,7 @@ class Trainer:
             "counts": self.counts})
 
     def resume(self, checkpoint):
+        """Go on from a checkpoint; None: begin, and drop the metrics of an attempt that saved nothing."""
         if checkpoint is None:
             if self.ranks.first:
                 self.folder.metrics.unlink(missing_ok=True)

@@ -36,12 +36,15 @@ class Alone:
     rank, world, first = 0, 1, True
 
     def device_name(self, name):
+        """The device that --device asks for, as `choose_device` takes it."""
         return name
 
     def gradient(self, model, shards, device):
+        """The context manager whose `gradient(batch)` sets every `.grad`."""
         return ShardedGradient(model, shards if device.type == "cpu" else 1, device)
 
     def balance(self, model):
+        """Set every selection bias from the last batch."""
         model.balance()
 
     def expert_counts(self, model):

@@ -34,6 +34,7 @@ class RunFolder:
 
     @property
     def finished(self):
+        """Is the run complete? Weights and summary are written last."""
         return self.summary.exists() and self.weights.exists()
 
     def start(self, config, options):
@@ -65,10 +66,12 @@ class RunFolder:
             write_text(self.metrics, "".join(lines))
 
     def log(self, **entry):
+        """Add a line to metrics.jsonl."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
     def read_metrics(self):
+        """The lines of metrics.jsonl, a dict each."""
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
 

@@ -59,7 +59,7 @@ SCORES = Exercise(
 # ---- 0.2 causal attention
 
 def causal_attention(q, k, v):
-    """[T, K], [T, K], [T, V] -> o [T, V]"""
+    """Softmax attention in which no token sees a later one.                  [T, K], [T, K], [T, V] -> o [T, V]"""
     scores = q @ k.T * q.shape[1] ** -0.5
     return softmax(np.where(np.tril(np.ones(scores.shape, dtype=bool)), scores, -np.inf)) @ v
 

@@ -30,7 +30,7 @@ def _between(G, causal=True):
 
 
 def matrix_l(k, g, beta):
-    """[C, K], [C, K], [C] -> L [C, C]"""
+    """How much of an earlier write each later one meets again.               [C, K], [C, K], [C] -> L [C, C]"""
     return beta[:, None] * np.tril(np.einsum("ic,jc,ijc->ij", k, k, _between(np.cumsum(g, axis=0))), -1)
 
 
@@ -144,7 +144,7 @@ SOLVE = Exercise(
 # ---- 3.4 a whole chunk
 
 def one_chunk(q, k, v, g, beta, S):
-    """[C, K] x 2, [C, V], [C, K], [C], [K, V] -> o [C, V], state [K, V]"""
+    """KDA on one chunk after a state.      [C, K] x 2, [C, V], [C, K], [C], [K, V] -> o [C, V], state [K, V]"""
     o, state = kda_recurrent(*(x[:, None] for x in (q, k, v, g, beta)), S[None])
     return o[:, 0], state[0]
 

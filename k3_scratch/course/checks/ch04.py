@@ -20,7 +20,7 @@ def _normal(seed, *shapes):
 # ---- 4.2 what one token leaves in the cache
 
 def cached_rows(x, w_kva, weight):
-    """[T, D], [R+r, D], [R] -> [T, R+r]"""
+    """What MLA caches for each token: the normed latent and the shared key.      [T, D], [R+r, D], [R] -> [T, R+r]"""
     rows, R = x @ w_kva.T, len(weight)
     return np.concatenate([rms_norm(rows[:, :R], weight, 1e-6), rows[:, R:]], axis=-1)
 
@@ -214,7 +214,7 @@ QUERY = Exercise(
 # ---- 4.6 one decode step
 
 def decode_step(q, rows, w_kvb, gate):
-    """[H, Q], [S, R+r], [H, n+v, R], [H, v] -> [H, v]"""
+    """One new token against the cache, absorbed and gated.     [H, Q], [S, R+r], [H, n+v, R], [H, v] -> [H, v]"""
     R = w_kvb.shape[-1]
     return sigmoid(gate) * mla_absorbed(q[None], rows[:, :R], rows[:, R:], w_kvb)[0]
 

@@ -239,7 +239,7 @@ BLOCK = Exercise(
 # ---- 6.6 two parts of a softmax merged
 
 def merge(log_total, mean, h, score):
-    """[T], [T, D], [T, D], [T] -> [T, D]"""
+    """The newest source h, with its score, joins a mean over the others.     [T], [T, D], [T, D], [T] -> [T, D]"""
     return mean + sigmoid(score - log_total)[:, None] * (h - mean)
 
 
