@@ -4,6 +4,7 @@ from pathlib import Path
 
 from k3_scratch.analysis.spread import table
 from k3_scratch.lab.cells import BUILD
+from k3_scratch.lab.close import SEEDS, TIMES, with_close
 from k3_scratch.lab.experiment import LabError, load, load_all
 from k3_scratch.lab.gallery import write_gallery
 from k3_scratch.lab.plan import jobs_of, plan, seconds_of
@@ -16,6 +17,8 @@ def add_to(subparsers):
     parser.add_argument("--all", action="store_true", help="run all of them")
     parser.add_argument("--list", action="store_true", help="say which there are and what they cost")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1 (default: the experiment's own)")
+    parser.add_argument("--close", action="store_true", help=f"afterwards {SEEDS} seeds for what a claim compares and "
+                        f"what differs by less than {TIMES} times its spread")
     parser.add_argument("--quick", action="store_true", help="the same code in seconds; its numbers mean nothing")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cells that run at the same time, one thread "
                         "each; the numbers do not depend on it (default %(default)s)")
@@ -40,12 +43,19 @@ def run(arguments):
         raise LabError(f"jobs must be at least 1, but {arguments.jobs} came")
     if bool(arguments.names) == arguments.all:
         raise LabError("say which experiments, or --all; --list shows those there are")
+    if arguments.close and arguments.quick:
+        raise LabError("--close adds seeds to what was measured, and --quick measures nothing")
     experiments = load_all() if arguments.all else [load(name) for name in arguments.names]
     planned = plan(experiments, arguments.seeds, arguments.quick)
     seconds = sum(each.seconds for each in planned)
     print(f"{sum(len(each.jobs) for each in planned)} cells, {seconds / 60:.1f} CPU minutes when none is done yet")
     fewer = arguments.seeds is not None and any(arguments.seeds < each.seeds for each in experiments)
     out = Path(arguments.out or (BUILD / "figures" if arguments.quick or fewer else "figures"))
-    for name, result in run_planned(planned, out, jobs=arguments.jobs, force=arguments.force).items():
+    results = run_planned(planned, out, jobs=arguments.jobs, force=arguments.force)
+    if arguments.close:
+        more = [with_close(each, results[each.experiment.name]) for each in planned]
+        results = run_planned([each for each, old in zip(more, planned, strict=True) if len(each.jobs) > len(old.jobs)],
+                              out, jobs=arguments.jobs)
+    for name, result in results.items():
         print(f"\n{name}\n{table(result)}{result['sentence']}")
     print(write_gallery(out))

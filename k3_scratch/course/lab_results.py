@@ -5,7 +5,7 @@ It reads the results (figures/results/lab_NAME.json) alone and imports nothing o
 
 import ast
 
-from k3_scratch.analysis.spread import brief_table
+from k3_scratch.analysis.spread import brief_table, seeds_text
 from k3_scratch.course.display import in_a_notebook, results
 
 
@@ -26,8 +26,7 @@ def lab_table(name, *, values=None, sizes=None, variants=None):
 
 def lab_text(result, *, values=None, sizes=None, variants=None):
     """The same as Markdown.                                             result: the JSON as a dict -> str"""
-    seeds = result["seeds"]
-    runs = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one run, nothing is random"
+    runs = seeds_text(result) + (", mean ± standard deviation" if result["seeds"] > 1 else "")
     head = f"**Measured by the lab: {result['title']}** ({runs}; `k3 experiment {result['name']}`)"
     claims = "".join(f"- **{verdict['word']}**: {claim_of(claim)} ({verdict['sentence'].rsplit(', ', 1)[-1]})\n"
                      for claim, verdict in zip(result["claims"], result["verdicts"], strict=True))

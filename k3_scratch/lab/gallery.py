@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from k3_scratch.analysis.spread import table
+from k3_scratch.analysis.spread import fewest_seeds, seeds_text, table
 from k3_scratch.files import write_text
 from k3_scratch.lab.experiment import FOLDER, LabError, load, names
 from k3_scratch.lab.results import prose, read_results, stale, write_result
@@ -39,8 +39,9 @@ def section(result):
     parts.append("**What came out.** " + " ".join(
         f"**{each['word'][0].upper()}{each['word'][1:]}**: {each['sentence']}." for each in verdicts))
     hardware, versions = result["hardware"], result["versions"]
-    parts.append(f"<sub>`k3 experiment {name}` · {result['cpu_seconds'] / 60:.1f} CPU minutes on {hardware['cpu']} · "
-                 f"torch {versions['torch']}, NumPy {versions['numpy']} · "
+    close = " --close" if fewest_seeds(result) < result["seeds"] else ""
+    parts.append(f"<sub>`k3 experiment {name}{close}` · {result['cpu_seconds'] / 60:.1f} CPU minutes on "
+                 f"{hardware['cpu']} · torch {versions['torch']}, NumPy {versions['numpy']} · "
                  f"[numbers](results/lab_{name}.json)</sub>")
     return "\n\n".join(parts) + "\n"
 
@@ -84,7 +85,7 @@ def _words(result):
 
 def _facts(result):
     """Seeds, steps, and what the variants are equal in."""
-    facts = [f"{result['seeds']} seeds" if result["seeds"] > 1 else "one run, nothing is random"]
+    facts = [seeds_text(result)]
     if result["ran_steps"]:
         facts.append(f"at most {result['ran_steps']} steps")
     if result["matched"].startswith("nothing: "):

@@ -51,13 +51,15 @@ def plan(experiments, seeds=None, quick=False):
     for experiment in experiments:
         jobs = jobs_of(experiment, seeds, quick)
         planned.append(Planned(experiment, jobs, sum(map(seconds_of, jobs))))
-        _need_fit(experiment.name, planned[-1].seconds, len(jobs), MINUTES["quick" if quick else "experiment"])
+        need_fit(experiment.name, planned[-1].seconds, len(jobs), "quick" if quick else "experiment")
     total, cells = sum(each.seconds for each in planned), sum(len(each.jobs) for each in planned)
-    _need_fit("all together", total, cells, MINUTES["quick" if quick else "suite"])
+    need_fit("all together", total, cells, "quick" if quick else "suite")
     return planned
 
 
-def _need_fit(what, seconds, cells, minutes):
+def need_fit(what, seconds, cells, kind):
+    """LabError with the sum when `cells` of `seconds` CPU seconds in all are more than MINUTES[kind] on two cores."""
+    minutes = MINUTES[kind]
     if seconds > CORES * 60 * minutes:
         raise LabError(f"{what}: {cells} cells of {seconds / cells:.0f} s in the mean are {seconds / 60:.0f} CPU "
                        f"minutes, {seconds / 60 / CORES:.0f} minutes on {CORES} cores, but at most {minutes} are "

@@ -9,7 +9,7 @@ A claim says what is expected and about which numbers. `judge` gives its word an
 import statistics
 from dataclasses import dataclass
 
-from k3_scratch.analysis.spread import spread
+from k3_scratch.analysis.spread import Spread, spread
 
 SHOWN, NOT_SHOWN, CONTRARY = "shown", "not shown at this size", "contrary"
 
@@ -58,13 +58,7 @@ class Above(_Claim):
 
     def judge(self, result):
         """A `Verdict` on a result (the JSON as a dict); sizes at which one side is missing do not count."""
-        pairs = []
-        for size in self._sizes(result):
-            for better in self.better:
-                for worse in self.worse:
-                    left, right = (spread(result, name, self.value, size) for name in (better, worse))
-                    if left and right and len(left.values) == len(right.values):
-                        pairs.append((better, left, worse, right, size))
+        pairs = self.comparisons(result)
         if not pairs:
             return Verdict(NOT_SHOWN, f"{self.says}: nothing was measured")
         sign = -1 if self.lower else 1
@@ -84,6 +78,18 @@ class Above(_Claim):
         where = f" at {size}" if size else ""
         nearest = "" if len(pairs) == 1 else "closest: "
         return Verdict(word, f"{self.says}: {nearest}{better} {left} against {worse} {right}{where}, {count}")
+
+    def comparisons(self, result):
+        """[(better, its Spread, worse, its Spread, size)] of all that is compared, both over the seeds they share."""
+        pairs = []
+        for size in self._sizes(result):
+            for better in self.better:
+                for worse in self.worse:
+                    left, right = (spread(result, name, self.value, size) for name in (better, worse))
+                    if left and right:
+                        shared = min(len(left.values), len(right.values))
+                        pairs.append((better, Spread(left.values[:shared]), worse, Spread(right.values[:shared]), size))
+        return pairs
 
     def _clear(self, gaps):
         mean = statistics.fmean(gaps)

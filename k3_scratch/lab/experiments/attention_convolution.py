@@ -23,7 +23,7 @@ EXPERIMENT = Experiment(
               Variant("RoPE, convolution", "the convolution",
                       {"layers": "attention_rope,attention_rope", "convolution": True}, against="RoPE", cost=0.5)),
     common={"layers": "attention_nope,attention_nope", "convolution": False, "learning_rate": 4e-3, "extra": 400},
-    task=Mqar(), measure=learn_cell, steps=1600, seeds=3, seconds=24.0, matched="parameters",
+    task=Mqar(), measure=learn_cell, steps=1600, seeds=3, seconds=18.0, matched="parameters",
     claims=(
         Above("with the convolution attention needs fewer updates to reach 90 %, in every seed", STEPS, CONVOLVED, BARE,
               lower=True),

@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
             "num_experts": 16, "num_experts_per_token": 2, "moe_intermediate_size": 64, "moe_latent_size": 16,
             "batch_size": 1024, "rows": 4096, "evaluate_every": 100},
     sizes=(Size(USUAL, {"learning_rate": 1e-2}), Size(HIGH, {"learning_rate": 0.1})),
-    task=Facts(), model=memory, measure=measure, steps=400, seeds=3, seconds=11.0, matched="parameters",
+    task=Facts(), model=memory, measure=measure, steps=400, seeds=3, seconds=9.0, matched="parameters",
     tolerance=0.001,
     claims=(
         Within("no activation of SiTU exceeds its bound", "largest activation", (K3, BARE), high=BOUND),

@@ -48,7 +48,7 @@ EXPERIMENT = Experiment(
               Variant(HEADS, "the optimiser", {"optimizer": "head_muon"})),
     common={**{name: value for name, value in MINIATURE.common.items() if name != "learning_rate"},
             "optimizer": "adamw", "evaluate_every": 20},
-    task=MINIATURE.task, measure=measure, steps=240, seeds=3, seconds=75.0, matched="parameters", tolerance=0.0,
+    task=MINIATURE.task, measure=measure, steps=240, seeds=5, seconds=75.0, matched="parameters", tolerance=0.0,
     claims=(
         Above("at equal steps both forms of Muon reach a smaller loss than AdamW", "loss", (WHOLE, HEADS), (ADAMW,),
               by="mean", lower=True),
@@ -64,6 +64,6 @@ EXPERIMENT = Experiment(
     draw=curves({"loss": "loss on answers", "accuracy": "characters of answers right"}, x="step",
                 title="Three optimisers at equal steps, each at the rate that suits it", x_label="training step",
                 y_label="validation: loss, share right"),
-    alt="Two panels against training steps, three seeds each: validation loss and share of characters right under "
+    alt="Two panels against training steps, five seeds each: validation loss and share of characters right under "
         "AdamW, Muon on whole matrices and Muon on each head and expert.",
     quick=Quick(seeds=1, steps=2, build={"rows": 16, "evaluate_every": 2}, seconds=4.0))
