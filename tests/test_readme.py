@@ -1,15 +1,20 @@
 """README says what is so: its numbers, links and commands."""
 
 import json
+import os
 import re
 import shutil
+import tomllib
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from k3_scratch.__main__ import main
 from k3_scratch.commands.readme import filled
+from k3_scratch.course.buttons import BUTTONS, repository
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -17,7 +22,8 @@ MISSED_FLOORS = []                                                       # of th
 
 
 def test_the_tables_are_those_of_the_results():
-    assert filled(README, ROOT / "figures/results", ROOT / "notebooks") == README, "run `k3 readme`"
+    where = repository(ROOT / "pyproject.toml")
+    assert filled(README, ROOT / "figures/results", ROOT / "notebooks", where) == README, "run `k3 readme`"
 
 
 def test_a_table_is_written_from_its_result(tmp_path, capsys):
@@ -99,3 +105,68 @@ def test_the_python_example_says_what_its_comment_says(capsys):
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out.strip() == re.search(r"# (\w+)\s*$", code).group(1)
+
+
+# ---- buttons
+
+def chapters_with(where):
+    text = filled(README, ROOT / "figures/results", ROOT / "notebooks", where)
+    return re.search(r"<!-- course -->\n(.*?)<!-- /course -->", text, re.DOTALL).group(1)
+
+
+def test_buttons_lead_to_files_of_the_repository_and_show_local_pictures():
+    notebooks = sorted(f"notebooks/{file.name}" for file in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    shown = chapters_with("some-body/k3.fork")
+    links = re.findall(r"\[!\[([^\]]+)\]\(([^)]+)\)\]\(([^)]+)\)", shown)
+    led = {"Open in Colab": [], "Launch Binder": []}
+    starts = {"Open in Colab": "https://colab.research.google.com/github/some-body/k3.fork/blob/main/",
+              "Launch Binder": "https://mybinder.org/v2/gh/some-body/k3.fork/main?labpath="}
+    for words, picture, target in links:
+        assert target.startswith(starts[words]) and (ROOT / picture).suffix == ".svg" and (ROOT / picture).is_file()
+        led[words].append(unquote(target.removeprefix(starts[words])))
+    assert led == dict.fromkeys(led, notebooks) and len(notebooks) == 14
+    part, = re.findall(r"\(notebooks/troubleshooting\.md#([\w-]+)\)", shown)
+    headings = re.findall(r"^## (.+)$", (ROOT / "notebooks/troubleshooting.md").read_text(encoding="utf-8"), re.M)
+    assert part in {heading.lower().replace(" ", "-") for heading in headings}
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len(rows) == 16 and len({row.replace(r"\|", "").count("|") for row in rows}) == 1
+
+
+def test_no_repository_no_buttons(tmp_path):
+    assert "svg" not in chapters_with("") and "colab" not in chapters_with("").lower()
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
+    assert repository(tmp_path / "pyproject.toml") == ""
+    for address in ("https://github.com/OWNER/NAME", "https://github.com/OWNER/NAME.git",
+                    "https://github.com/OWNER/NAME/"):
+        (tmp_path / "pyproject.toml").write_text(f"[project.urls]\nRepository = '{address}'\n", encoding="utf-8")
+        assert repository(tmp_path / "pyproject.toml") == "OWNER/NAME"
+    for address in ("https://gitlab.com/OWNER/NAME", "github.com/OWNER/NAME", "https://github.com/OWNER"):
+        (tmp_path / "pyproject.toml").write_text(f"[project.urls]\nRepository = '{address}'\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="must be like https://github.com/OWNER/NAME"):
+            repository(tmp_path / "pyproject.toml")
+
+
+def test_the_address_stands_in_one_place():
+    assert "repository-code" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    where = repository(ROOT / "pyproject.toml")
+    assert not where or README.count(f"github.com/{where}") == 0
+
+
+def test_pictures_are_local():
+    assert not re.search(r"!\[[^\]]*\]\(\s*(?:https?:)?//|<img", README)
+    for file in (ROOT / "figures").glob("*.svg"):
+        drawing = ElementTree.parse(file).getroot()
+        assert drawing.get("aria-label") in {words for words, _, _ in BUTTONS}
+        assert not re.search(r"href|url\(|<image|<script", file.read_text(encoding="utf-8"))
+
+
+def test_binder_gets_what_the_package_needs():
+    """Everything that pyproject.toml names, and the package itself."""
+    wanted = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
+    text = (ROOT / ".binder/environment.yml").read_text(encoding="utf-8")
+    given = set(re.findall(r"^  - ([\w-]+)", text.split("dependencies:")[1], re.MULTILINE))
+    other_names = {"torch": "pytorch-cpu", "matplotlib": "matplotlib-base", "jupyter": "pip"}    # Jupyter is Binder's
+    assert {other_names.get(name, name) for name in wanted} <= given
+    build = ROOT / ".binder/postBuild"
+    assert os.access(build, os.X_OK) and build.read_text(encoding="utf-8").startswith("#!")
+    assert "pip install --no-deps --editable ." in build.read_text(encoding="utf-8")

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from k3_scratch.bench.report import number
+from k3_scratch.course.buttons import buttons, repository
 from k3_scratch.files import write_text
 
 NUMBERS = ("no", "one", "two", "three")
+HOSTED = ("The buttons open a chapter on somebody else's machine. Binder installs everything by itself, which takes "
+          "some minutes; in Colab [three lines come first](notebooks/troubleshooting.md#colab-and-binder).")
 VISION_GOALS = {"shape": 0.95, "colour": 0.95, "count": 0.90, "relation": 0.90}           # whole answers
 
 
@@ -18,18 +21,22 @@ def add_to(subparsers):
     parser.add_argument("--file", default="README.md", help="(default %(default)s)")
     parser.add_argument("--results", default="figures/results", metavar="FOLDER", help="(default %(default)s)")
     parser.add_argument("--notebooks", default="notebooks", metavar="FOLDER", help="(default %(default)s)")
+    parser.add_argument("--project", default="pyproject.toml", metavar="FILE",
+                        help="whose Repository the buttons lead to (default %(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(arguments):
     path = Path(arguments.file)
-    write_text(path, filled(path.read_text(encoding="utf-8"), arguments.results, arguments.notebooks))
-    print(f"{path}: {', '.join(SECTIONS)}")
+    where = repository(arguments.project)
+    write_text(path, filled(path.read_text(encoding="utf-8"), arguments.results, arguments.notebooks, where))
+    print(f"{path}: {', '.join(SECTIONS)}; {f'buttons for {where}' if where else 'no repository, no buttons'}")
 
 
-def filled(text, results, notebooks):
+def filled(text, results, notebooks, where=""):
     """`text` with everything between `<!-- NAME -->` and `<!-- /NAME -->` written anew, for each name in SECTIONS.
 
+    where   OWNER/NAME of the repository for the course's buttons; "": none
     Raises ValueError when a mark is missing or comes twice.
     """
     folders = {"results": Path(results), "notebooks": Path(notebooks)}
@@ -37,7 +44,8 @@ def filled(text, results, notebooks):
         result = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folders[folder].glob(files))]
         if not result:
             raise ValueError(f"{folders[folder]} must have {files}")
-        text = between(text, name, section(*result), "README")
+        more = {"where": where} if section is course else {}
+        text = between(text, name, section(*result, **more), "README")
     return text
 
 
@@ -129,16 +137,18 @@ def _common(covers):
     return f"{'; '.join(kinds)} ({len(covers)} set-ups)"
 
 
-def course(*notebooks):
-    """The chapters that are written: title, minutes, exercises, and what the reader can do afterwards."""
-    lines = ["| chapter | minutes to read | exercises | afterwards you can, among other things, |",
-             "|---|---:|---:|---|"]
+def course(*notebooks, where=""):
+    """The chapters that are written: title, minutes, exercises, what the reader can do afterwards, perhaps buttons."""
+    head, rule = ("", "") if not where else (" without installing |", "---|")
+    lines = [f"| chapter | minutes to read | exercises | afterwards you can, among other things, |{head}",
+             f"|---|---:|---:|---|{rule}"]
     for notebook in notebooks:
         k3 = notebook["metadata"]["k3"]
+        path = f"notebooks/{k3['name']}.ipynb"
         exercises = sum("id" in cell["metadata"] for cell in notebook["cells"])
-        link = f"[{k3['name'][:2]} · {k3['title']}](notebooks/{k3['name']}.ipynb)"
-        lines.append(f"| {link} | {k3['minutes']['read']} | {exercises} | {'; '.join(k3['objectives'][:2])} |")
-    return lines
+        lines.append(f"| [{k3['name'][:2]} · {k3['title']}]({path}) | {k3['minutes']['read']} | {exercises} | "
+                     f"{'; '.join(k3['objectives'][:2])} |{f' {buttons(where, path)} |' if where else ''}")
+    return lines + (["", HOSTED] if where else [])
 
 
 # mark in README -> (folder, files, their JSON -> lines)
