@@ -65,7 +65,7 @@ venv: $(VENV)/bin/python
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed; say which: make PYTHON=python3.12')"
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -f $(VENV)/bin/python*; exit 1; }
 
 $(VENV)/.course: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/python
 	$(PY) -m pip install --quiet -r requirements.txt
