@@ -129,7 +129,7 @@ def test_buttons_lead_to_files_of_the_repository_and_show_local_pictures():
     headings = re.findall(r"^## (.+)$", (ROOT / "notebooks/troubleshooting.md").read_text(encoding="utf-8"), re.M)
     assert part in {heading.lower().replace(" ", "-") for heading in headings}
     rows = [line for line in shown.splitlines() if line.startswith("|")]
-    assert len(rows) == 16 and len({row.replace(r"\|", "").count("|") for row in rows}) == 1
+    assert len(rows) == 17 and len({row.replace(r"\|", "").count("|") for row in rows}) == 1
 
 
 def test_no_repository_no_buttons(tmp_path):

@@ -140,14 +140,18 @@ def _common(covers):
 def course(*notebooks, where=""):
     """The chapters that are written: title, minutes, exercises, what the reader can do afterwards, perhaps buttons."""
     head, rule = ("", "") if not where else (" without installing |", "---|")
-    lines = [f"| chapter | minutes to read | exercises | afterwards you can, among other things, |{head}",
+    lines = [f"| chapter | minutes to read | exercises (minutes) | afterwards you can, among other things, |{head}",
              f"|---|---:|---:|---|{rule}"]
+    totals = np.zeros(3, dtype=int)
     for notebook in notebooks:
         k3 = notebook["metadata"]["k3"]
-        path = f"notebooks/{k3['name']}.ipynb"
+        path, minutes = f"notebooks/{k3['name']}.ipynb", k3["minutes"]
         exercises = sum("id" in cell["metadata"] for cell in notebook["cells"])
-        lines.append(f"| [{k3['name'][:2]} · {k3['title']}]({path}) | {k3['minutes']['read']} | {exercises} | "
-                     f"{'; '.join(k3['objectives'][:2])} |{f' {buttons(where, path)} |' if where else ''}")
+        totals += (minutes["read"], exercises, minutes["exercises"])
+        lines.append(f"| [{k3['name'][:2]} · {k3['title']}]({path}) | {minutes['read']} | {exercises} "
+                     f"({minutes['exercises']}) | {'; '.join(k3['objectives'][:2])} |"
+                     f"{f' {buttons(where, path)} |' if where else ''}")
+    lines.append(f"| together | {totals[0]} | {totals[1]} ({totals[2]}) | |{' |' if where else ''}")
     return lines + (["", HOSTED] if where else [])
 
 
