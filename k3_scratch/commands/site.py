@@ -19,7 +19,7 @@ def add_to(subparsers):
 def run(arguments):
     site, slides = _modules()
     out = Path(arguments.out)
-    decks = slides.write_decks(out / "slides", notebooks=arguments.notebooks)
+    decks = slides.write_decks(out / "slides", notebooks=arguments.notebooks, site="..")
     written = site.build_site(out, arguments.notebooks, arguments.solutions,
                               {stem: f"slides/{address}" for stem, (address, _) in decks.items()})
     print(f"{out / 'index.html'}: {written['pages']} pages and slides of {len(decks)} chapters, "

@@ -4,8 +4,10 @@
 that are in them, and from the Markdown pages of the repository; nothing runs here.
 """
 
+import base64
 import hashlib
 import posixpath
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,11 @@ MORE = (("figures/README.md", "results.html"), ("notebooks/troubleshooting.md", 
         ("README.md", "readme.html"), ("CONTRIBUTING.md", "contributing.html"), ("CHANGELOG.md", "changelog.html"),
         ("figures/results/bench.md", "speed.html"))
 GROUPS = {"course": "The course", "solutions": "With solutions", "teaching": "For teachers", "more": "More"}
+WAYS = (("For teachers", "teaching/index.html"), ("Results", "results.html"),
+        ("What it is, and how to run it", "readme.html"))
+WRITTEN = "assets/written.txt"                # the addresses that the last run wrote, so that the next can clear up
+QUESTION = re.compile(r"[Tt]he\s+questions?\s+of\s+this\s+chapter:\s+(.+?)\*\*", re.DOTALL)
+OPENING = re.compile(r"^\*([^*].+?)\*$", re.DOTALL | re.MULTILINE)      # a chapter that has no such line
 COPIED = {".json", ".toml", ".txt", ".csv"}   # files of the repository that a page may lead to as they are
 PICTURES = {".png", ".svg", ".jpg", ".gif", ".webp"}
 
@@ -74,6 +81,16 @@ class Files:
             self.text(f"assets/{name}", (ASSETS / name).read_text(encoding="utf-8"))
         self.text("assets/code.css", code_colours())
 
+    def clear(self, out):
+        """Remove from `out` what an earlier run wrote (WRITTEN) and this one does not; list what this one writes."""
+        out = Path(out).resolve()
+        before = (out / WRITTEN).read_text(encoding="utf-8").splitlines() if (out / WRITTEN).is_file() else []
+        for address in set(before) - set(self.content):
+            file = (out / address).resolve()
+            if file.is_relative_to(out):
+                file.unlink(missing_ok=True)
+        self.text(WRITTEN, "".join(f"{address}\n" for address in sorted(self.content)))
+
     def write(self, out):
         """Every file under `out`, each moved to its place when it is whole."""
         for address, data in self.content.items():
@@ -102,6 +119,7 @@ def build_site(out, notebooks=NOTEBOOKS, solutions=False, decks=()):
     """Write the whole site.                                                  -> {"pages": int, "bytes": int}
 
     decks   addresses of slides that are there, by the name of the chapter: {"01_delta_rule_rnn": "slides/..."}
+    A page of an earlier run that is not part of this one is removed, so that solutions do not stay by mistake.
     Raises PageError (and FormulaError) for a page that would be broken; then nothing is written.
     """
     notebooks = Path(notebooks)
@@ -123,12 +141,16 @@ def build_site(out, notebooks=NOTEBOOKS, solutions=False, decks=()):
         files.text(leaf.address, template.get_template("page.html").render(
             leaf=leaf, body=body, headings=headings, title=title, menu=menu, previous=previous, following=following,
             deck=deck, to=lambda address, leaf=leaf: way(leaf.address, address)))
+    chapters = [card(notebook, leaf, files, decks.get(leaf.source.stem))
+                for leaf, *_, notebook in made if leaf.group == "course"]
     files.text("index.html", template.get_template("index.html").render(
-        chapters=[card(notebook, leaf, decks) for leaf, *_, notebook in made if leaf.group == "course"],
+        chapters=chapters, exercises=sum(len(chapter["exercises"]) for chapter in chapters),
         missing=[(name[:2], title) for name, title in CHAPTERS if not (notebooks / f"{name}.ipynb").exists()],
-        menu=menu, picture=_picture_of_all(files), title="K3 from scratch",
-        following=menu[0][1][0], previous=None, to=lambda address: address))
+        ways=[(words, there) for words, there in WAYS if there in files.content], menu=menu,
+        picture=_picture_of_all(files), title="K3 from scratch", following=menu[0][1][0],
+        previous=None, to=lambda address: address))
     files.assets("site.css", "site.js")
+    files.clear(out)
     files.write(out)
     return {"pages": len(made) + 1, "bytes": sum(map(len, files.content.values()))}
 
@@ -148,7 +170,7 @@ def way(here, there):
     return posixpath.relpath(there, posixpath.dirname(here) or ".")
 
 
-def card(notebook, leaf, decks):
+def card(notebook, leaf, files, deck):
     """What the index says about a chapter, all from the notebook itself.                      -> dict"""
     titles = {}
     for cell in notebook.cells:
@@ -159,9 +181,26 @@ def card(notebook, leaf, decks):
     exercises = [{"id": cell.metadata.id, "title": page.markdown(titles.get(cell.metadata.id, "")),
                   "minutes": cell.metadata.minutes, "dots": DOTS[cell.metadata.difficulty]}
                  for cell in notebook.cells if "id" in cell.metadata]
-    return {"address": leaf.address, "number": leaf.source.stem[:2], "title": k3.title, "minutes": k3.minutes,
-            "objectives": [page.markdown(text) for text in k3.objectives], "exercises": exercises,
-            "deck": decks.get(leaf.source.stem)}
+    opening = notebook.cells[0].source.split("\n---\n")[0].split("**You need**")[-1]
+    question = QUESTION.search(opening) or OPENING.search(opening)
+    stem = leaf.source.stem
+    beside = [("slides", deck), ("for teachers", f"teaching/{stem}.html"), ("solutions", f"solutions/{stem}.html")]
+    return {"address": leaf.address, "number": stem[:2], "title": k3.title, "minutes": k3.minutes,
+            "question": question and page.markdown(question[1][:1].upper() + question[1][1:]),
+            "picture": _first_picture(notebook, files), "exercises": exercises,
+            "objectives": [page.markdown(text) for text in k3.objectives],
+            "beside": [(words, address) for words, address in beside
+                       if address and (address == deck or address in files.pages.values())]}
+
+
+def _first_picture(notebook, files):
+    """The first picture that a notebook's cells drew: its address and its text, or None."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "image/png" in output.get("data", {}):
+                data = base64.b64decode(output.data["image/png"])
+                return files.picture(data), output.metadata["image/png"]["alt"]
+    return None
 
 
 def _body(leaf, files):

@@ -32,6 +32,8 @@ FACTS = """() => ({
   ids: [...document.querySelectorAll("[id]")].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i),
   lang: document.documentElement.lang, h1: document.querySelectorAll("h1").length,
 })"""
+TORN = """() => [...document.querySelectorAll(".own > math")].filter(m => m.checkVisibility() &&
+  m.getBoundingClientRect().width < m.parentElement.clientWidth / 2).map(m => m.getAttribute("alttext"))"""
 LOAD_ALL = "() => [...document.images].forEach(i => { i.loading = 'eager'; })"
 TOO_WIDE = """w => [...document.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > w + 1)
   .slice(-3).map(e => e.tagName + "." + e.className + " " + e.textContent.slice(0, 40))"""
@@ -62,6 +64,12 @@ def check(page, file, width, faults, shots):
             high = min(SHOWN, page.evaluate("document.documentElement.scrollHeight"))
             page.screenshot(path=shots / f"{file.parent.name}_{file.stem}_{width}.png", full_page=True, timeout=120_000,
                             clip={"x": 0, "y": 0, "width": width, "height": high})
+        page.set_viewport_size({"width": 200, "height": 720})            # as narrow as a printer's or a preview may be
+        page.set_viewport_size({"width": width, "height": 720})
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        torn = page.evaluate(TORN)
+        if torn:
+            fault("formulas that would fit stand on lines of their own:", len(torn), torn[:3])
         turn_pages(page, file, fault)
     return facts["number"]
 

@@ -214,7 +214,9 @@ def test_a_small_site(folder, tmp_path):
     assert re.search(r"\bcode\b(?!</a>)", teaching) and 'href="../readme.html"' in teaching
     assert 'href="readme.html#start"' in (out / "troubleshooting.html").read_text(encoding="utf-8")
     index = (out / "index.html").read_text(encoding="utf-8")
-    assert "<li><p>run a test</p>" in index.replace("\n", "") and "2 min ●○○" in index and "not written yet" in index
+    assert "<li><p>run a test</p>" in index.replace("\n", "") and "2 min ●○○" in index
+    assert "not written yet" in index and f'src="{picture}"' in index
+    assert 'href="solutions/01_tiny.html">solutions</a>' in index and 'href="teaching/index.html">For teachers' in index
     assert 'rel="next" href="01_tiny.html"' in index
     first = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     build_site(out, folder, solutions=True)
@@ -265,7 +267,7 @@ def test_which_cells_become_slides(folder):
     long = "word " * 50
     notebook.cells[2].source = f"## A heading\n\nShort. **Bold.**\n\n{long}\n\n$$ x = 1 $$\n\n### Another\n\n- a\n- b"
     made = slides(notebook, picture=lambda data: "dot.png")
-    assert [slide.heading for slide in made] == ["01 · A tiny notebook"] * 2 + ["A heading", "Another", "Another"]
+    assert [slide.heading for slide in made] == ["01 · A tiny notebook"] * 2 + ["A heading", "Another"]
     text = ["".join(slide.shown) for slide in made]
     assert "run a test" in text[0] and "Does the machine work?" in text[1] and "Afterwards" not in text[1]
     assert "import numpy" in re.sub(r"<[^>]+>", "", "".join(text)) and "Reading 1 minutes" not in "".join(text)
@@ -273,6 +275,7 @@ def test_which_cells_become_slides(folder):
     assert "word word" in "".join(heading.notes) and "word word" not in "".join(heading.shown)
     assert "<math" in "".join(heading.shown)
     picture = next(slide for slide in made if slide.has_picture)
+    assert "<li>a</li>" in "".join(picture.shown)                        # a short list stands above the next picture
     assert "show(" not in "".join(picture.shown) and "The second bar is 4.5 high" in "".join(picture.shown)
 
 
@@ -286,6 +289,45 @@ def test_what_is_too_much_goes_on_on_the_next_slide():
     assert "".join(html for slide in made for html in slide.shown).count("<math") == 9
 
 
+def shown_of(*cells):
+    """The slides of markdown cells, each tagged unless it ends with "not tagged"."""
+    made = [nbformat.v4.new_markdown_cell(text, metadata={} if text.endswith("not tagged") else {"tags": ["slide"]})
+            for text in cells]
+    notebook = nbformat.v4.new_notebook(cells=made)
+    notebook.metadata = read_master(TINY).metadata
+    return slides(notebook, picture=lambda target: target)
+
+
+def test_a_line_that_leads_to_something_stands_with_it():
+    lead, image = "Here is the next one:", "![a dot](dot.png)"
+    first, second = shown_of(f"## Two\n\n{image}\n\n{lead}", image)[1:]
+    assert lead not in "".join(first.shown) and lead in second.shown[0] and second.has_picture
+    title, section = shown_of(f"## One\n\n- a\n\n{lead}", "not tagged")
+    assert lead not in "".join(section.shown) and lead in "".join(section.notes)      # it leads to nothing
+    long = "It takes a while to say. " * 9 + lead
+    section = shown_of(f"## Long\n\n{long}\n\n- a")[1]
+    assert section.shown[0] == f"<p>{lead}</p>" and long in section.notes[0]
+
+
+def test_a_rest_of_a_few_lines_has_no_slide_of_its_own():
+    rows = "\n".join(f"| {i} | b |" for i in range(10))
+    made = shown_of(f"## Table\n\n| a | b |\n|---|---|\n{rows}\n\n**One line** more.")
+    assert len(made) == 2 and "One line" in made[1].shown[-1]
+    assert len(shown_of("## Empty\n\nEvery number says where it comes from: here.", "## Full\n\n- a")) == 2
+
+
+def test_what_an_earlier_run_wrote_is_cleared(folder, tmp_path):
+    out = tmp_path / "out"
+    build_site(out, folder, solutions=True)
+    (out / "solutions" / "mine.txt").write_text("kept", encoding="utf-8")
+    (tmp_path / "outside.txt").write_text("kept", encoding="utf-8")
+    with (out / "assets" / "written.txt").open("a", encoding="utf-8") as file:
+        file.write("../outside.txt\n")
+    build_site(out, folder)
+    assert not (out / "solutions" / "01_tiny.html").exists() and (out / "solutions" / "mine.txt").exists()
+    assert (tmp_path / "outside.txt").exists() and (out / "01_tiny.html").exists() and broken(out) == []
+
+
 def test_decks_are_written(folder, tmp_path):
     notebook = nbformat.read(folder / "01_tiny.ipynb", as_version=4)
     assert write_decks(tmp_path / "none", notebooks=folder) == {}
@@ -293,16 +335,18 @@ def test_decks_are_written(folder, tmp_path):
         write_decks(tmp_path / "none", ["01"], folder)
     with pytest.raises(PageError, match="name must be one of 01_tiny, but '77' came"):
         write_decks(tmp_path / "none", ["77"], folder)
-    assert not list((tmp_path / "none").glob("*.html"))
+    assert not (tmp_path / "none").exists()
     for cell in notebook.cells[:1] + [cell for cell in notebook.cells if "show(" in cell.source]:
         tag(cell)
     nbformat.write(notebook, folder / "01_tiny.ipynb")
-    assert write_decks(tmp_path / "out", ["01"], folder) == {"01_tiny": ("01_tiny.html", 3)}
+    assert write_decks(tmp_path / "out", ["01"], folder) == {"01_tiny": ("01_tiny.html", 2)}
     text = (tmp_path / "out" / "01_tiny.html").read_text(encoding="utf-8")
-    assert text.count("<section") == 3 and text.count("<h1") == 1 and broken(tmp_path / "out") == []
+    assert text.count("<section") == 2 and text.count("<h1") == 1 and broken(tmp_path / "out") == []
     build_site(tmp_path / "site", folder, decks={"01_tiny": "slides/01_tiny.html"})
-    write_decks(tmp_path / "site" / "slides", (), folder)
+    write_decks(tmp_path / "site" / "slides", (), folder, site="..")
     assert broken(tmp_path / "site") == []
+    deck = (tmp_path / "site" / "slides" / "01_tiny.html").read_text(encoding="utf-8")
+    assert 'href="../01_tiny.html"' in deck and 'href="../index.html"' in deck and 'href="../' not in text
     assert 'href="slides/01_tiny.html"' in (tmp_path / "site" / "01_tiny.html").read_text(encoding="utf-8")
 
 

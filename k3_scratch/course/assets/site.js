@@ -11,12 +11,13 @@ document.addEventListener("keydown", (event) => {
 });
 
 function unbroken() {
+  for (const own of document.querySelectorAll(".own")) own.replaceWith(own.firstChild);   // the page may be wider now
   const lines = [...document.querySelectorAll("math[display=inline]")].map((formula) => [formula,
     formula.closest("p, li, td, th, h1, h2, h3, h4, figure")]);
   const long = lines.filter(([f, line]) => line && f.getBoundingClientRect().width > line.clientWidth + 1);
   for (const [formula] of long) {
     const own = document.createElement("span");
-    own.className = "formula";
+    own.className = "formula own";
     formula.replaceWith(own);
     own.append(formula);
   }
