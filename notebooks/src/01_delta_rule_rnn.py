@@ -493,7 +493,7 @@ lab_table("capacity")
 # one addition, forgetting ([chapter 02](02_kimi_delta_attention.ipynb)); with its log-decay `g`, the logarithm of the
 # share that is kept, set to zero nothing is forgotten.
 
-# %%
+# %% tags=["slide"]
 def delta_rule(q, k, v, beta, scale):
     """q, k [T, K], v [T, V], beta [T], scale a number -> o [T, V], all states [T + 1, K, V]"""
     states, o = [np.zeros((k.shape[1], v.shape[1]))], np.zeros(v.shape)
@@ -631,7 +631,7 @@ for i, name in enumerate(("dq", "dk", "dv", "dbeta")):
 # times, and at the end the newest value of each is asked. Below is one **row**, as one text of a task is called: first
 # the tokens that are read, under them the answers that are wanted. A dot says that no answer is wanted there.
 
-# %%
+# %% tags=["slide"]
 task = Rewrite()                                                  # 6 keys, 6 values, 18 writes, 6 questions
 print(task.batch(np.random.default_rng(0), 1).show(symbol=task.symbol))
 
@@ -888,7 +888,7 @@ lab_table("other_tasks", values=["accuracy", "twice as long"])
 #
 # The course keeps K3's published sizes in a configuration, so the arithmetic can be done here:
 
-# %%
+# %% tags=["slide"]
 config = preset("kimi_k3")
 layers, heads = config.num_layers - len(config.mla_layers), config.num_heads
 state = config.kda_key_dim * config.kda_value_dim
@@ -896,7 +896,7 @@ print(f"{layers} of {config.num_layers} layers x {heads} heads x {state:,} numbe
       f"= {layers * heads * state:,}")
 print(f"in float32 {layers * heads * state * 4 / 2 ** 20:g} MiB for one text, however long")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # | | K3 (report) |
 # |---|---|
 # | layers with such a memory | 69 of 93; the other 24 are attention with a cache |

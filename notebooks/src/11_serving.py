@@ -116,7 +116,7 @@ my_length = 69 * 96 * 128 * 128 * 4 // (24 * 576 * 2) + 1
 # %%
 check("11.1", my_length)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Read it the other way round: **keeping a state once costs as much as keeping the latents of almost sixteen thousand
 # tokens.** Whoever wants to keep states at many places of a text must choose the places.
 
@@ -126,7 +126,7 @@ check("11.1", my_length)
 # A row of latents belongs to one token. To forget the last three tokens, count three rows less. For the state, the
 # cache of this course refuses:
 
-# %%
+# %% tags=["slide"]
 cache = model.new_cache(1)
 with torch.no_grad():
     model(torch.tensor([encode("a4 k7?k")]), cache)
@@ -229,7 +229,7 @@ assert all(errors[0] < 1e-9 for errors in medians.values())
 # Equal names then mean equal texts *from the beginning*, so a table of names answers "which prefix of this prompt do I
 # know?" with one look-up a block. It must be chained: a block's latents depend on everything before it.
 
-# %%
+# %% tags=["slide"]
 first = encode("You are helpful. What is 2+2?")
 second = encode("You are helpful. What is 3+3?")
 third = encode("You are harmful. What is 2+2?")
@@ -308,7 +308,7 @@ assert worst < 1e-9                                               # with the sto
 print("reused for cuts 0, 1, 2, ...:", reused)
 print(f"largest difference of any logit: {worst:.0e}")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The numbers climb in steps of 8: **a cut costs up to a block.** Providers of large models use blocks of 64 to 1,024
 # tokens for what they bill as cached, and you now know why a prompt of 1,023 shared tokens may save nothing at all.
 
@@ -345,7 +345,7 @@ show(seed_curves(np.array(budgets) / 2 ** 10,
 # Look at the right end, where memory suffices: what a line misses there is what its policy never keeps. The same in
 # numbers, the mean of the five days:
 
-# %%
+# %% tags=["slide"]
 table = {name: dict(zip(budgets, saved[:, row].mean(0), strict=True)) for row, name in enumerate(POLICIES)}
 for name, shares in table.items():
     print(f"{name:10s}" + "  ".join(f"{size // 2 ** 10:5} KiB {share:.2f}" for size, share in shares.items()))
@@ -412,7 +412,7 @@ def my_new_tokens(guesses, chosen):
 # %%
 check("11.4", my_new_tokens)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ### Taking back without copies
 #
 # After a wrong guess the model has read tokens that are not in the text. Latents: count fewer rows. The state: it
@@ -478,7 +478,7 @@ def run(name, guesses, count=8):
         calls, tokens = calls + done.calls, tokens + len(done.tokens)
     return accepted / max(1, proposed), tokens / calls
 
-# %%
+# %% tags=["slide"]
 confirmed = {name: run(name, guesses=4) for name in FAMILIES}
 print("family     guesses confirmed   tokens a call")
 for name, (share, per_call) in confirmed.items():

@@ -238,7 +238,7 @@ print(f"eleven segments, {rounds} rounds in place of 10 steps: the same outputs 
 # before its own. Its promise is an equality. Here for the trained miniature in double precision, random cuts, among
 # them segments of a single token:
 
-# %%
+# %% tags=["slide"]
 exact = pretrained("mini").double()
 tokens = torch.from_numpy(Corpus().batch(np.random.default_rng(0), 2, "test").tokens)
 rng, worst = np.random.default_rng(5), 0.0
@@ -828,7 +828,7 @@ print("four bits written and read back: the same logits to the last bit")
 # file; `k3 demo` lets both programs continue the same prompts side by side. What the tests measured when the results
 # were stored (`figures/results/oracles.json`): with which weights, what, and how much.
 
-# %%
+# %% tags=["slide"]
 rows = [row for row in results("oracles")["rows"] if row["oracle"] == "llama.cpp"]
 for row in rows:
     if "miniature" in row["covers"]:
@@ -845,12 +845,12 @@ assert values == 0
 stored = [theirs for _, _, theirs in side_by_side(model)]
 assert llama_cpp(model) in (stored, None)                         # None: not installed here
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Twenty prompts, 64 tokens each, and not one token differs (measured by the tests): that is the sense in which this
 # miniature *is* a K3. The differences of logits are those of float32 sums in another order; of the values stored in four bits
 # none differs. Side by side, three held-out prompts; the second line was written by llama.cpp:
 
-# %%
+# %% tags=["slide"]
 for prompt, ours, theirs in side_by_side(model):
     print(f"{prompt!r}\n    ours       {ours!r}\n    llama.cpp  {theirs!r}")
 

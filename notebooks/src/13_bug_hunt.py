@@ -60,7 +60,7 @@ from k3_scratch.training.muon import make_optimizers
 # Here are four very small models, A to D (the preset *nano*: 4 layers, width 24; toy). One is a K3. In each of the others
 # one thing is wrong. All four pass the tests that most people write:
 
-# %%
+# %% tags=["slide"]
 models = lineup()                                                 # {letter: a package with its model}
 for letter, kit in models.items():
     print(letter, "right shapes, finite numbers, the loss falls:", shapes_only(kit))
@@ -110,7 +110,7 @@ if full_run():
     assert abs(ends["B"].mean() - ends["C"].mean()) < np.ptp(ends["C"])
     assert all(runs[:, :3].mean() > runs[:, -3:].mean() + 0.5 for runs in curves.values())
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # The model that learns fastest here, in each of the three seeds, is one whose keys nobody normalised; D cannot be told
 # from the K3 at all, and B stays within what another seed does (measured here, for 30 updates). **The loss does not only
 # keep silent; it can point at the wrong model.** A longer training would show some faults, as a model that is a little
@@ -169,7 +169,7 @@ check("13.1", my_tests)
 # Choose numbers for which you can do the sum yourself, **away from zero**. Near zero everything is a straight line. K3's
 # activation bounds both of its factors, and one wrong version takes the sigmoid of the gate *after* its cap:
 
-# %%
+# %% tags=["slide"]
 gate, up = torch.tensor([[0.01, 4.0, 1e4], [0.02, 25.0, 1e4]]).double()
 capped = 4 * torch.tanh(gate / 4)
 right, wrong = situ_glu(gate, up), capped * torch.sigmoid(capped) * 25 * torch.tanh(up / 25)
@@ -256,7 +256,7 @@ def my_is_causal(layer, x):
 # %%
 check("13.2", my_is_causal)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ### Two forms, in two regimes
 #
 # The strongest question of all: K3 computes most things **twice**. A loop over tokens and chunks; keys written out and
@@ -288,7 +288,7 @@ def inputs(seed, mean):
     q, k = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (q, k))
     return q, k, v, 2 * mean * rng.uniform(size=(64, 8)), rng.uniform(size=64)
 
-# %%
+# %% tags=["slide"]
 SLIPS = ("error from the undecayed state", "no erase", "decay on the value axis", "read before the write")
 error = {}
 for slip in SLIPS:
@@ -337,7 +337,7 @@ def my_same_memory(step, whole, k, v, beta):
 # %%
 check("13.3", my_same_memory)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ### With a cache, packed, padded: alone
 #
 # Three more pairs of forms, for the whole model. A prompt fed at once = in pieces. A text packed into one row with others =
@@ -559,7 +559,7 @@ assert len(FAULTS) == 48 and (not full_run() or len(chosen) == 10)
 # A hunt is a **folder of Python files**, the package's own files with faults in them. You open it in any editor and mend
 # it, or from here with `edit`. The warm-up has one easy fault:
 
-# %%
+# %% tags=["slide"]
 warm = Hunt.warm_up()
 print(warm)
 print("\n".join(warm.files()[:8]), "\n...")
@@ -569,7 +569,7 @@ warm.left()
 # **First ask.** Which question costs least and covers most? "Everything must matter" goes through the whole model at once.
 # `warm.model()` is a small live model out of the folder:
 
-# %%
+# %% tags=["slide"]
 suspects = without_gradient(warm.model())
 print("\n".join(suspects))
 
@@ -587,7 +587,7 @@ warm.lines("model.py", "cache.length +=", around=4)
 # After the layers, `h` is the running sum of the last block, and the head reads it as it is. In K3 the output is one more
 # mixture over all blocks ([chapter 06](06_attention_residuals.ipynb)). **Then mend**, and ask again:
 
-# %%
+# %% tags=["slide"]
 warm.edit("model.py", "        return self.norm(h)\n",
           "        if self.config.attn_res_block_size is not None:\n"
           "            h = bank.read(self.output_attn_res, Source(h, self.config.rms_norm_eps))\n"
@@ -604,7 +604,7 @@ assert warm.standing().left == () and warm.standing().broken == ()
 # %%
 warm.reveal()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # Ask, read, mend, ask again. Do not read first: thirty files look right when one does not know what to look for.
 #
 # ## 5 · The exam
@@ -643,7 +643,7 @@ assert len(hunt.standing().left) == 5 and hunt.standing().broken == ()
 hunt.give_up()
 hunt.left()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # **If you are stuck**, go through the box in this order; it is the order of cost: counts (parameters, layers, banked
 # vectors), everything must matter, causality and permutation, the whole model with a cache, packed and padded, then part
 # by part two forms, ends and what must not matter, at last gradients, float32 and bfloat16. Ask on a live model, in two
