@@ -5,8 +5,12 @@ A picture stands as 9 marker tokens ("@" below), one for each 4 x 4 pixels; then
     tokens    @@@@@@@@@red? box pluses? 2⏎@@@@@@@@@left of tee? plus lime? tee⏎
     marks     ..............^^^.........^$......................^^^^.......^^^$
 
-A question is about the last picture before it. The pictures' arrangements decide the split, see splits.py: no
-arrangement of one split ever occurs in another, whatever the noise.
+A question is about the last picture before it. In the mixture, which is trained on, every second picture has three
+different shapes, and relations are asked beside two other things only: beside one other thing, or two of one shape,
+the answer is known without looking where they are. A family by itself, which is scored, has no such choice.
+
+The pictures' arrangements decide the split, see splits.py: no arrangement of one split ever occurs in another,
+whatever the noise.
 """
 
 import numpy as np
@@ -21,7 +25,7 @@ from k3_scratch.tasks.splits import draw_in_split, need_split
 from k3_scratch.tasks.vocabulary import IMAGE, PAD, VOCAB_SIZE, encode
 
 FAMILIES = KINDS
-SHARES = {"shape": 6, "colour": 4, "count": 2, "relation": 8}    # of 20 questions, where possible
+SHARES = {"shape": 4, "colour": 4, "count": 3, "relation": 9}    # of 20 questions, where possible
 MARKERS = 9                                       # tokens of a picture: 12 x 12 pixels, 4 x 4 a token
 ROOM = len("right of plus? plus right of plus? plus\n")          # least text after a picture
 _TRIES = 32                                       # questions that are drawn for a picture at most
@@ -72,16 +76,18 @@ class Pictures:
 
     def page(self, rng, split, family=None):
         """One row before it is drawn: for each picture (scene, Example of its questions, the family of each turn)."""
-        roll = dice(rng, 3 * _TRIES * self.pictures)
-        scenes = [self._scene(rng, split, family) for _ in range(self.pictures)]
+        mixed = family is None
+        roll = dice(rng, (3 * _TRIES + mixed) * self.pictures)
+        unlike = [3 * roll(2) if mixed else 0 for _ in range(self.pictures)]     # 3: a relation has to be looked up
+        scenes = [self._scene(rng, split, family, least) for least in unlike]
         return [(scene, *self._questions(roll, scene, family)) for scene in scenes]
 
     @staticmethod
-    def _scene(rng, split, family):
-        """A scene of the split about which `family` can be asked."""
+    def _scene(rng, split, family, unlike):
+        """A scene of the split with at least `unlike` different shapes about which `family` can be asked."""
         while True:
             scene = draw_in_split(split, lambda: draw_scene(rng), lambda drawn: [content(drawn)])
-            if family is None or questions(scene, family):
+            if len({shape for shape, *_ in scene}) >= unlike and (family is None or questions(scene, family)):
                 return scene
 
     def _questions(self, roll, scene, family):
@@ -93,6 +99,8 @@ class Pictures:
         wheel = [name for name in FAMILIES for _ in range(SHARES[name])]
         for _ in range(_TRIES):
             name = family or wheel[roll(len(wheel))]
+            if family is None and name == "relation" and len(scene) == 2:
+                continue                                                 # one other thing is there: no need to look
             found = [(question, answer) for question, answer in questions(scene, name)
                      if _pair(name, question, answer) not in told]
             if not found:

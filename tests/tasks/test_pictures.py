@@ -1,6 +1,7 @@
 """Pictures and questions: solved from the pixels alone, disjoint splits, answers that the scene gives, honest rows."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -134,6 +135,17 @@ def test_questions_with_two_answers_are_not_asked():
                                                 ("left of box?", "plus"), ("above box?", "plus")]
     assert dict(questions(scene, "count")) == {"things?": "3", "reds?": "2", "blues?": "1", "pluses?": "2",
                                                "boxes?": "1"}
+
+
+def test_the_mixture_asks_relations_that_have_to_be_looked_up():
+    """Three different shapes in half of the pictures and more, and beside a single other thing no relation."""
+    pages = [page for seed in range(200) for page in Pictures().page(np.random.default_rng(seed), "train")]
+    unlike = [len({shape for shape, *_ in scene}) == 3 for scene, *_ in pages]
+    assert 0.5 < np.mean(unlike) < 0.7                                   # half, and a fifth of the other half
+    numbers = Counter(len(scene) for scene, _, asked in pages for name in asked if name == "relation")
+    assert set(numbers) == {3} and numbers[3] > 300
+    alone = [page for seed in range(60) for page in Pictures().page(np.random.default_rng(seed), "test", "relation")]
+    assert Counter(len(scene) for scene, *_ in alone)[2] > 30            # what is scored is asked beside one thing, too
 
 
 def test_no_answer_stands_in_the_text_before():
