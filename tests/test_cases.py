@@ -1,7 +1,7 @@
 """Small cases with known answers, from public fault reports about the same parts elsewhere; one test a case.
 
 The numbers are literal; the same kind of fault is looked for in general in tests/layers, test_model.py and
-test_cache.py. The parts of cases 24 and 25 that are about notebooks are left out until there are notebooks.
+test_cache.py. What cases 24 and 25 ask of notebooks is tested in tests/course.
 """
 
 import re

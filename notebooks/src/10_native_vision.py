@@ -350,9 +350,11 @@ check("10.5", my_targets)
 # | count | `boxes? 2`, `reds? 1`, `things? 3` | find all, count them |
 # | relation | `left of plus? box` | find the plus, then the one thing in a column further left, whatever its row |
 #
-# Only what has exactly one answer is asked, and nothing whose answer stands in the text already. Which arrangements of
-# things belong to training and which are **held out** is decided by a hash of the arrangement, so no picture of the
-# test has ever been seen with other noise.
+# Only what has exactly one answer is asked, and nothing whose answer stands in the text already. Beside one other thing,
+# or two of one shape, the answer to a relation is known without looking where they are. So in training relations are asked
+# only where two other things are there, and every second picture shows three different shapes; what is scored has no
+# such choice. Which arrangements belong to training and which are **held out** is decided by a hash of the
+# arrangement, so no picture of the test has ever been seen with other noise.
 
 # %% tags=["slide"]
 data = Pictures()
