@@ -166,17 +166,19 @@ def _place_lead(made, block):
 
 def _place_code(made, page, cell):
     drawn = [output for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]
+    shown = [(str(block), PICTURE if drawn else _height(block, block.get_text()))
+             for output in drawn or cell.get("outputs", ()) for block in blocks(page.outputs({"outputs": [output]}))]
     if not drawn:
-        _onto(made, code(cell.source), .8 * (cell.source.count("\n") + 3), False)
-    for output in drawn or cell.get("outputs", ()):
-        html = page.outputs({"outputs": [output]})
-        for block in blocks(html):
-            _onto(made, str(block), PICTURE if drawn else _height(block, block.get_text()), bool(drawn))
+        shown.insert(0, (code(cell.source), .8 * (cell.source.count("\n") + 3)))
+        if made[-1].shown and made[-1].height + sum(height for _, height in shown) > FULL - 1:
+            made.append(Slide(made[-1].heading))                         # code and what it printed stay together
+    for html, height in shown:
+        _onto(made, html, height, bool(drawn), HEIGHT if drawn else FULL)
 
 
-def _onto(made, html, height, picture):
+def _onto(made, html, height, picture, room=HEIGHT):
     last = made[-1]
-    if last.shown and (picture and last.has_picture or last.height + height > HEIGHT):
+    if last.shown and (picture and last.has_picture or last.height + height > room):
         made.append(Slide(last.heading))
         last = made[-1]
     last.shown.append(html)

@@ -132,7 +132,9 @@ def main():
             page = browser.new_page(viewport={"width": width, "height": 720}, color_scheme=scheme)
             watch(page, faults)
             for file in files:
+                known = len(faults)
                 formulas += check(page, file, width, faults, given.shots)
+                print(f"{file.name} at {width}:", *(faults[known:] or ["well"]), sep="\n  ", flush=True)
         browser.close()
     print("\n".join(faults) or "all is well", f"\n{len(files)} pages, {formulas} formulas, {len(faults)} faults")
     return 1 if faults or not files else 0
