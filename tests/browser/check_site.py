@@ -95,7 +95,7 @@ def turn_slides(page, fault, width, shots):
     """Every slide is reached with →, stands alone and fits; Home, End, ←, PageUp and N do what they should."""
     number = page.locator("section").count()
     for i in range(1, number + 1):
-        if page.locator("section.now").count() != 1 or (i > 1 and not page.url.endswith(f"#{i}")):
+        if page.locator("section.now").count() != 1 or (i > 1 and page.evaluate("location.hash") != f"#{i}"):
             fault("slide", i, "is not shown alone")
         high, wide, scale = page.evaluate(FITS)
         if width >= 1000 and (high > 1 or wide > 1 or scale < 0.6):
@@ -105,8 +105,9 @@ def turn_slides(page, fault, width, shots):
         page.keyboard.press("ArrowRight")
     for key, wanted in (("Home", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", number), ("PageUp", number - 1)):
         page.keyboard.press(key)
-        if not page.url.endswith(f"#{wanted}"):
-            fault(key, "led to", page.url)
+        reached = page.evaluate("location.hash")                         # page.url may lag behind
+        if reached != f"#{wanted}":
+            fault(key, "led to", reached)
     page.keyboard.press("n")
     if not page.evaluate("document.documentElement.classList.contains('notes')"):
         fault("N does not show the notes")
@@ -130,6 +131,7 @@ def main():
         for width in given.widths:
             scheme = "light" if width == given.widths[0] else "dark"
             page = browser.new_page(viewport={"width": width, "height": 720}, color_scheme=scheme)
+            page.set_default_timeout(120_000)                            # a busy machine is no fault of the page
             watch(page, faults)
             for file in files:
                 known = len(faults)
@@ -149,7 +151,8 @@ def watch(page, faults):
     page.on("console", lambda message: faults.append(f"{page.url}: {message.text}")
             if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
-    page.on("requestfailed", lambda request: faults.append(f"not there: {request.url}"))
+    page.on("requestfailed", lambda request: faults.append(f"not there: {request.url}")
+            if "ABORTED" not in (request.failure or "") else None)       # given up, for the page was turned
 
 
 if __name__ == "__main__":
