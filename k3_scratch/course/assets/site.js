@@ -14,7 +14,9 @@ function unbroken() {
   for (const own of document.querySelectorAll(".own")) own.replaceWith(own.firstChild);   // the page may be wider now
   const lines = [...document.querySelectorAll("math[display=inline]")].map((formula) => [formula,
     formula.closest("p, li, td, th, h1, h2, h3, h4, figure")]);
-  const long = lines.filter(([f, line]) => line && f.getBoundingClientRect().width > line.clientWidth + 1);
+  const right = (part) => part.getBoundingClientRect().right;
+  const end = (formula) => formula.querySelector("mrow")?.lastElementChild ?? formula;   // <math> is cut to the line
+  const long = lines.filter(([f, line]) => line && Math.max(right(f), right(end(f))) > right(line) + 1);
   for (const [formula] of long) {
     const own = document.createElement("span");
     own.className = "formula own";
