@@ -91,9 +91,9 @@ def vision(runs):
         means = [np.mean([run["controls"][name][family] for run in runs]) for name in controls]
         right = [run["exact_match"][family] for run in runs]
         lines.append(f"| {family} | " + " | ".join(f"{value:.3f}" for value in (*right, *means)) + " |")
-    minutes = ", ".join(f"{run['train_seconds'] / 60:.1f}" for run in runs)
     reached = [all(run["exact_match"][name] >= goal for name, goal in VISION_GOALS.items()) for run in runs]
-    return [f"{runs[0]['steps']:,} updates took {minutes} minutes on two cores that had other work to do.",
+    minutes = runs[0]["train_seconds"] / 60
+    return [f"{runs[0]['steps']:,} updates took {minutes:.1f} minutes (seed 0, two otherwise idle cores).",
             f"The goal, {', '.join(f'{name} {goal:.2f}' for name, goal in VISION_GOALS.items())}, is reached by "
             f"{NUMBERS[sum(reached)]} of the three seeds.", "", *lines]
 
