@@ -411,9 +411,9 @@ lab_table("state_size", values=["accuracy"])
 # %% [markdown]
 # Read the columns from left to right. With four channels for six keys whatever is erased for one key takes something of
 # the others along: no rule is clearly ahead, and the seeds lie far apart. (One trial had put *scalar decay*, which adds
-# and fades, first; three seeds do not.) With six channels the rules that erase, KDA and the gated delta rule, are at
+# and fades, first; five seeds do not.) With six channels the rules that erase, KDA and the gated delta rule, are at
 # .998 and more, since trained keys can lie at right angles as random ones do not; fading alone is at .784, and only
-# with more channels does it come near, .98 and .987. Adding alone stays below .7 in the largest state.
+# with more channels does it come near, .98 and .989. Adding alone stays below .7 in the largest state.
 #
 # So erasing pays from as many channels as keys on. It does not show a gain of KDA over one decay a head: here nothing
 # has to last, every key is soon written again. How many keys a head of K3 holds at a time, on 128 channels, nobody has

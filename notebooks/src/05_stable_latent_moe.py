@@ -555,12 +555,12 @@ lab_table("latent_norm_situ", values=["largest activation", "size W_up reads", "
 # %% [markdown]
 # Look at the columns in pairs. At the usual rate nothing reaches SiTU's bound of 100, not even SwiGLU, and the loss
 # needs neither part: SiTU without the norm has the smallest of the four, 2.29. At ten times the rate SwiGLU runs
-# away, to 9,200 with the norm and 18,402 without, and SiTU stops at 100; there SiTU has the smaller loss, with the
-# norm (2.64 against 2.82) and without (2.63 against 2.9). So the two ceilings help where training is pushed too hard;
+# away, to 11,287 with the norm and 18,402 without, and SiTU stops at 100; there SiTU has the smaller loss, with the
+# norm (2.63 against 2.83) and without (2.64 against 2.9). So the two ceilings help where training is pushed too hard;
 # and too hard it is, for every loss is larger than at the usual rate.
 #
-# The norm does what it says, too: without it $W_{\text{up}}$ reads numbers of size 178 with SiTU and 2,369 with SwiGLU,
-# with it less than 1. But at that rate its loss with SiTU is no better, 2.64 against 2.63: *not shown at this size*. All
+# The norm does what it says, too: without it $W_{\text{up}}$ reads numbers of size 176 with SiTU and 2,369 with SwiGLU,
+# with it less than 1. But at that rate its loss with SiTU is no better, 2.63 against 2.64: *not shown at this size*. All
 # of it ran in float32, where a number of 18,402 hurts nobody; in formats of 8 or 4 bits it would.
 #
 # ![](../figures/lab_latent_norm_situ.png)

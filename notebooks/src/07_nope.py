@@ -920,7 +920,7 @@ lab_table("attention_convolution", values=["accuracy", "steps to 90 %"])
 # %% [markdown]
 # Look at the second column: with four taps in front of its queries, keys and values attention without positions learns
 # the lists of pairs in 200 updates, and in every seed; without them it has not after 1,600 in any, because nothing
-# tells a value its key. RoPE can find the neighbour by its angle, and does in two seeds of three, later. A comparison
+# tells a value its key. RoPE can find the neighbour by its angle, and does in three seeds of five, later. A comparison
 # of KDA *with* a convolution against attention *without* would have measured the convolution.
 #
 # ![](../figures/lab_attention_convolution.png)
