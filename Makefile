@@ -6,7 +6,8 @@
 # make test-extras  the notebooks through nbgrader and otter-grader, in an environment of its own, .venv-extras
 # make lab     set everything up and open the notebooks in JupyterLab
 # make notebooks  build the notebooks again whose sources have changed (authors)
-# make experiments  run the lab, every experiment (at most 90 minutes on two cores; a second call goes on where it was)
+# make experiments  run the lab, every experiment (at most 90 minutes on two cores; a second call goes on where it was);
+#              k3 experiment NAME --close adds seeds where a difference is small beside its spread
 # make figures draw the pictures of README again
 # make site    the notebooks as web pages in build/site, to open without the network; make slides: a deck a chapter
 #              (in a real browser: tests/browser/check_site.py, by hand)
