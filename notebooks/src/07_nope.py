@@ -903,11 +903,11 @@ assert max(r2["NoPE attention"]) < 0.2 and 0.25 < min(r2["the miniature"]) < max
 lab_table("position_probes", values=["t-1", "t-2", "t-8", "untrained t-1", "position after layer 3"])
 
 # %% [markdown]
-# Read *t-1* against *t-8*. Below attention without positions the two are the same, .125 and .118: a bag, whatever lies
+# Read *t-1* against *t-8*. Below attention without positions the two are the same, .127 and .119: a bag, whatever lies
 # between. Below the recurrent layers the neighbour is read best, .19 to .234, and eight places back no better than below
 # attention. With the convolution an untrained KDA has as much of that (.22) as a trained one (.231): recency comes with
 # the structure and need not be learnt. And the position itself is weak everywhere, though not always as weak as
-# expected: $R^2$ after three layers is .119 to .29 in the mean of three seeds; after two layers 3 of the 24 models are
+# expected: $R^2$ after three layers is .107 to .311 in the mean of the seeds; after two layers 4 of the 34 models are
 # above a third.
 #
 # ![](../figures/lab_position_probes.png)
