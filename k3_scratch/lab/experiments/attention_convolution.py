@@ -38,6 +38,6 @@ EXPERIMENT = Experiment(
     table=("accuracy", STEPS, "flat"),
     draw=curves({"accuracy": ""}, x="step", title="Four taps do what a layer would have to learn first",
                 x_label="updates", y_label="answers right", limits=(0, 1.04), level=1 / 32),
-    alt="Share of answers right against updates, four curves of three seeds each: with the convolution both kinds of "
+    alt="Share of answers right against updates, four curves of five seeds each: with the convolution both kinds of "
         "attention rise to 1 within some hundred updates; RoPE alone follows later, NoPE alone stays far below.",
     quick=Quick(seeds=1, steps=6, build={"rows": 64, "evaluate_every": 2, "extra": 0}, seconds=1.0))

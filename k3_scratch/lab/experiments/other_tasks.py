@@ -65,7 +65,7 @@ EXPERIMENT = Experiment(
     draw=dots([("accuracy", ""), (TWICE, f", {TWICE}")], limits=(0.0, 1.03), columns=4, x_label="answers right",
               title="Where nothing is overwritten the mixers lie close together"),
     alt="Eight panels of dots, four tasks at the length of training and at twice that length, four mixers with three "
-        "seeds each: share of answers right.",
+        "to five seeds each: share of answers right.",
     paper=Paper("Kimi Linear, arXiv 2510.26692", "Palindrome, MQAR and stack with 2 layers and 2 heads in up to 20,000 "
                 "steps: KDA at least equal to Gated DeltaNet and faster, Mamba-2 with scalar decay fails all three."),
     quick=Quick(seeds=1, steps=4, variants=("KDA", "RoPE attention"), sizes=(MQAR, STACK),

@@ -124,8 +124,8 @@ EXPERIMENT = Experiment(
              "not help (.28).",
     table=("4 pairs", "8 pairs", "16 pairs", f"16 pairs, {SILENT}", "32 pairs", "flat"),
     draw=draw,
-    alt="Two panels over the number of pairs from 2 to 32, three seeds each, ratios of KDA to attention: share of "
-        "answers right as trained, and with all attention layers silent; a dashed line shows guessing.",
+    alt="Two panels over the number of pairs from 2 to 32, three to five seeds each, ratios of KDA to attention: share "
+        "of answers right as trained, and with all attention layers silent; a dashed line shows guessing.",
     paper=Paper("Kimi Linear, arXiv 2510.26692", "Sixteen layers, validation perplexity: three KDA layers to one of "
                 "attention is best, and attention alone is worse than every mixture up to 7:1.",
                 {"0:1": 5.77, "1:1": 5.66, "3:1": 5.65, "7:1": 5.70, "15:1": 5.82}, "validation perplexity"),

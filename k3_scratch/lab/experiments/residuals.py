@@ -141,8 +141,8 @@ EXPERIMENT = Experiment(
     table=("loss", "accuracy", "first read", "last read", "read over written", "growth of outputs", "gradient spread",
            "structure", "lost without choice"),
     draw=draw,
-    alt="Above, two panels over twenty sublayers on scales of factors, three seeds of six variants: what is read "
-        "rises steadily under the plain sum and hyper-connections and stays low under attention residuals and under "
+    alt="Above, two panels over twenty sublayers on scales of factors, three to five seeds of six variants: what is "
+        "read rises steadily under the plain sum and hyper-connections and stays low under attention residuals and under "
         "plain averages; gradients fall from the first to the last sublayer in all. Below, three triangles of trained "
         "weights over depth, two seeds of the full form and one of blocks: rows and columns stand out from equal "
         "shares, at other places in each seed.",

@@ -41,8 +41,8 @@ EXPERIMENT = Experiment(
     table=("accuracy", "72 writes", STEPS),
     draw=dots("accuracy", title="The delta rule pays once the state has room for all keys", x_label="answers right",
               limits=(0.0, 1.03), chance=1 / 6, columns=4),
-    alt="Four panels of dots, states of 4 by 4 to 16 by 16 numbers, four mixers with three seeds each: share of "
-        "answers right. With 4 channels for 6 keys all scatter widely and the delta rules are not ahead; from 6 on "
+    alt="Four panels of dots, states of 4 by 4 to 16 by 16 numbers, four mixers with three to five seeds each: share "
+        "of answers right. With 4 channels for 6 keys all scatter widely and the delta rules are not ahead; from 6 on "
         "they are at 1, scalar decay at .78 with 6 and a little below 1 with more, linear attention at .5 to .7.",
     quick=Quick(seeds=1, steps=4, variants=("KDA", "scalar decay"), sizes=(NAMES[4], NAMES[16]),
                 build={"rows": 32, "evaluate_every": 2, "extra": 0}))
