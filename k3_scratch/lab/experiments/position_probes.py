@@ -92,6 +92,6 @@ EXPERIMENT = Experiment(
                 x_label="places back", y_label="share of tokens read", limits=(0, 0.5), level=1 / LETTERS,
                 numbers=False),
     alt="Two panels, without and with a convolution: share of tokens read below the attention layer against places "
-        "back, 1 to 8, three to five seeds. Below KDA and the gated delta rule the share falls with the distance, below "
-        "NoPE attention it is flat, a little above guessing.",
+        "back, 1 to 8, three to five seeds. Below KDA and the gated delta rule the share falls with the distance, "
+        "below NoPE attention it is flat, a little above guessing.",
     quick=Quick(seeds=1, steps=4, build={"batch_size": 4, "rows": 8, "evaluate_every": 4}, seconds=2.0))

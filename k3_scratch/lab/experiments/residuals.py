@@ -141,11 +141,11 @@ EXPERIMENT = Experiment(
     table=("loss", "accuracy", "first read", "last read", "read over written", "growth of outputs", "gradient spread",
            "structure", "lost without choice"),
     draw=draw,
-    alt="Above, two panels over twenty sublayers on scales of factors, three to five seeds of six variants: what is "
-        "read rises steadily under the plain sum and hyper-connections and stays low under attention residuals and under "
-        "plain averages; gradients fall from the first to the last sublayer in all. Below, three triangles of trained "
-        "weights over depth, two seeds of the full form and one of blocks: rows and columns stand out from equal "
-        "shares, at other places in each seed.",
+    alt="Above, two panels over twenty sublayers on scales of factors, three to five seeds of six variants: what "
+        "is read rises steadily under the plain sum and hyper-connections and stays low under attention residuals "
+        "and under plain averages; gradients fall from the first to the last sublayer in all. Below, three "
+        "triangles of trained weights over depth, two seeds of the full form and one of blocks: rows and columns "
+        "stand out from equal shares, at other places in each seed.",
     paper=Paper("AttnRes, arXiv 2603.15031", "In 27 blocks the size of the outputs grows from .04 to 12.15 under the "
                 "plain residual and stays within .07 to 1.9 under attention residuals; gradients fall from 2.47 to .07 "
                 "against .09 to .72. Validation loss at 436 M active parameters as in the picture.",

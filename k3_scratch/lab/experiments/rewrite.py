@@ -40,8 +40,8 @@ EXPERIMENT = Experiment(
     draw=dots({"accuracy": "18 writes, as trained", "36 writes": "36 writes", "72 writes": "72 writes"},
               title="What is erased cannot come back, however often a key is written", x_label="answers right",
               limits=(0.0, 1.03), chance=1 / 6),
-    alt="Three panels of dots, 18, 36 and 72 writes, one row for each of ten mixers, three to five seeds each: the four "
-        "delta rules stay at 1 in all panels, scalar decay a little below; linear and softmax attention fall, least with a "
-        "window; MLA without a convolution is at a third.",
+    alt="Three panels of dots, 18, 36 and 72 writes, one row for each of ten mixers, three to five seeds each: the "
+        "four delta rules stay at 1 in all panels, scalar decay a little below; linear and softmax attention fall, "
+        "least with a window; MLA without a convolution is at a third.",
     quick=Quick(seeds=1, steps=4, variants=("KDA", "scalar decay", "NoPE attention"),
                 build={"rows": 32, "evaluate_every": 2, "extra": 0}))
