@@ -982,16 +982,16 @@ assert all(np.nanmax(triangles[names[way]]) < 1.5 for way in WAYS)
 lab_table("residuals", values=["loss", "last read", "gradient spread", "structure", "lost without choice"])
 
 # %% [markdown] tags=["slide"]
-# Look at *structure* first, the share of the weight that is away from equal shares: .342 and .242 when the queries may
+# Look at *structure* first, the share of the weight that is away from equal shares: .356 and .26 when the queries may
 # learn quickly, .0532 at the common rate, which is why the triangles above are so pale. And these models **use** their
-# choice: set their queries to zero after training, and they lose .315 and .185 of accuracy. Bright cells in the
+# choice: set their queries to zero after training, and they lose .27 and .215 of accuracy. Bright cells in the
 # picture's triangles lie at other places in the second seed: there is no one right place to read from.
 #
-# What the choice does *not* do here: keep sizes small. Plain averaging does that, and better (.117 at the last
-# sublayer, .176 in the full form, 2.42 under the plain sum). Nor are gradients spread more evenly, 57.9 in the full
-# form against 20.2, nor do the outputs of the plain model grow, as they do in the paper. The losses are lower than the
-# plain sum's, .131 and .144 against .165, but with three seeds that is *not shown*; with queries held at zero it is
-# .15. One rule was too strict: an average is no larger than the largest of its vectors for each *token*, but what was
+# What the choice does *not* do here: keep sizes small. Plain averaging does that, and better (.115 at the last
+# sublayer, .193 in the full form, 2.31 under the plain sum). Nor are gradients spread more evenly, 79 in the full
+# form against 17.5, nor do the outputs of the plain model grow, as they do in the paper. The losses are lower than the
+# plain sum's, .12 and .126 against .144, but even with five seeds that is *not shown*; with queries held at zero it
+# is .135. One rule was too strict: an average is no larger than the largest of its vectors for each *token*, but what was
 # measured is a mean over tokens, which may choose different ones.
 #
 # ![](../figures/lab_residuals.png)
