@@ -855,7 +855,7 @@ lab_table("rewrite", values=["accuracy", "36 writes", "72 writes"],
 # %% [markdown] tags=["slide"]
 # Look along the rows. What the delta rules have erased cannot come back, however much is written: they stay at .998 or
 # above. A memory that only adds gets further with two layers than our single head did, .887, but falls to .466 on the
-# fullest rows. Fading alone, which asks for no key, is close behind the delta rules, .988 and then .972: above it they
+# fullest rows. Fading alone, which asks for no key, is close behind the delta rules, .99 and then .974: above it they
 # are in every seed, but not by much. Attention still has all old values before it and must tell by their places which
 # is the newest. It learns that at the length of training, and loses part of it on longer rows; a window, which lets
 # old values drop out of sight, loses least (.946).

@@ -1067,18 +1067,18 @@ lab_table("balance_fixed", values=["updates needed"])
 lab_table("balance_training", values=["mean of 20 batches", "single batch"])
 
 # %% [markdown]
-# At 64 rows *contrary*: we had expected 5 %, and no rule came that near. Compare a single batch (.364 under Quantile
-# Balancing) with 20 together (.0687): five times less, as with noise. So the bias is about right, and each batch is
-# off in its own way. A sign rule with the right rate, .01, does as well, .0773; a tenth or ten times of that rate
-# does not (4.49 and .485), nor does the auxiliary loss (.467), and with no rule at all one expert has seven times its
+# At 64 rows *contrary*: we had expected 5 %, and no rule came that near. Compare a single batch (.358 under Quantile
+# Balancing) with 20 together (.0926): four times less, as with noise. So the bias is about right, and each batch is
+# off in its own way. A sign rule with the right rate, .01, does as well, .0898; a tenth or ten times of that rate
+# does not (4.26 and .489), nor does the auxiliary loss (.462), and with no rule at all one expert has seven times its
 # share. So what Quantile Balancing has ahead here is that there is no rate to choose, not that loads are more even.
 #
-# Larger batches end the noise: with 384 rows, 9,216 tokens, all three seeds are **within 5 %** over 20 batches, .0362
-# in the mean (the sign rule .0503, no rule 6.3), and a single batch is .143 off, where independent tokens would be
-# .0552. But only once the router has come to rest: in an earlier run of 100 steps, whose rate did not end at 0, the
-# same batches were .39 off, because a bias is always one batch behind a router that moves. On the corpus 20 batches
-# of 16 rows are .139 off. Whether balancing costs loss could not be shown either way: the rules differ by less than
-# the seeds do.
+# Larger batches lower the noise: with 384 rows, 9,216 tokens, 20 batches are **.0453** off in the mean of five seeds,
+# within 5 % in four of them and .0705 in the fifth (the sign rule .0503, no rule 6.55), and a single batch is .16
+# off, where independent tokens would be .0552. But only once the router has come to rest: in an earlier run of 100
+# steps, whose rate did not end at 0, the same batches were .39 off, because a bias is always one batch behind a
+# router that moves. On the corpus 20 batches of 16 rows are .189 off. Whether balancing costs loss could not be shown
+# either way: the rules differ by less than the seeds do.
 #
 # ![](../figures/lab_balance_training.png)
 
