@@ -698,11 +698,11 @@ assert abs(traffic["blocks, two phases"] - 5.2) < 0.05
 lab_table("residual_cost", values=["D 32", "D 128", "D 512", "D 1024"])
 
 # %% [markdown] tags=["slide"]
-# Follow a row from left to right: at width 32 blocks double the time of a training step (101 % more), at width 1,024
-# they add 3.72 %, and the full form 9.08 %. One decoding step, which has a single token to share the small operations
+# Follow a row from left to right: at width 32 blocks double the time of a training step (95.5 % more), at width 1,024
+# they add 3.75 %, and the full form 7.72 %. One decoding step, which has a single token to share the small operations
 # among, costs 8.4 % more at that width. Each doubling of $D$ quadruples the work of a sublayer and only doubles that of
 # a mix. So a measurement on a miniature says nothing about the price in a large model; the direction it moves in does.
-# That the 3.72 % lie near the reported 4 % is chance: K3 is seven times as wide, trains on other machines, and there
+# That the 3.75 % lie near the reported 4 % is chance: K3 is seven times as wide, trains on other machines, and there
 # the traffic decides.
 #
 # ![](../figures/lab_residual_cost.png)
