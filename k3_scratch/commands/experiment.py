@@ -54,8 +54,7 @@ def run(arguments):
     results = run_planned(planned, out, jobs=arguments.jobs, force=arguments.force)
     if arguments.close:
         more = [with_close(each, results[each.experiment.name]) for each in planned]
-        results = run_planned([each for each, old in zip(more, planned, strict=True) if len(each.jobs) > len(old.jobs)],
-                              out, jobs=arguments.jobs)
+        results = run_planned(more, out, jobs=arguments.jobs)            # finds all cells that are done
     for name, result in results.items():
         print(f"\n{name}\n{table(result)}{result['sentence']}")
     print(write_gallery(out))

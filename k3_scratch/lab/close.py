@@ -5,8 +5,7 @@ looks at every comparison that a claim makes and adds seeds to both of its sides
 the experiment's own seeds, is smaller than three times the larger of the two standard deviations.
 """
 
-from k3_scratch.lab.experiment import Job
-from k3_scratch.lab.plan import Planned, need_fit, seconds_of
+from k3_scratch.lab.plan import Planned, jobs_of, need_fit, seconds_of
 from k3_scratch.lab.summary import Above
 
 SEEDS, TIMES = 5, 3
@@ -30,11 +29,8 @@ def close_cells(result, experiment):
 def with_close(planned, result):
     """A `Planned` with the seeds that close cells lack. LabError when it no longer fits into its minutes."""
     experiment, more = planned.experiment, close_cells(result, planned.experiment)
-    have = {(job.variant.name, job.size.name, job.seed) for job in planned.jobs}
-    added = tuple(Job(experiment, variant, size, seed) for seed in range(SEEDS) for size in experiment.sizes
-                  for variant in experiment.variants
-                  if (variant.name, size.name) in more and (variant.name, size.name, seed) not in have)
-    jobs = planned.jobs + added
+    jobs = planned.jobs + tuple(job for job in jobs_of(experiment, SEEDS)
+                                if (job.variant.name, job.size.name) in more and job not in planned.jobs)
     seconds = sum(map(seconds_of, jobs))
     need_fit(experiment.name, seconds, len(jobs), "experiment")
     return Planned(experiment, jobs, seconds)
