@@ -2,7 +2,7 @@
 # jupyter:
 #   k3:
 #     title: Native vision
-#     minutes: {read: 45, exercises: 35, run: about four minutes}
+#     minutes: {read: 45, exercises: 35, run: about three minutes}
 #     needs:
 #       - "RMSNorm, softmax attention and einsum as in [chapter 00](00_the_map.ipynb)"
 #       - "turned positions (RoPE) as in [chapter 07](07_nope.ipynb)"
@@ -380,7 +380,7 @@ show(paint.picture_answers(np.array(pictures), asked),
 # %%
 count = count_parameters(config)
 print(f"language model {count.total:,} parameters, encoder and projector {count.vision:,}")
-UPDATES = steps(500)
+UPDATES = steps(400)
 options = replace(defaults(config), steps=UPDATES, validate_every=max(1, UPDATES // 5), test_rows=32,
                   checkpoint_every=UPDATES)
 with tempfile.TemporaryDirectory() as folder:
@@ -409,7 +409,7 @@ show(paint.vision_curves(KINDS, long["steps"], by_seed.swapaxes(1, 2), [entry["s
 # %% [markdown] tags=["slide"]
 # ## 6 · Asking
 #
-# From here on the published model, `pretrained("vision")`: seed 2 of the long runs, the best. A question is text, the answer is
+# From here on the published model, `pretrained("vision")`: seed 1 of the long runs, the best. A question is text, the answer is
 # written as text by the same greedy generation as anywhere else in this course. In `"@red? "` the `@` stands for nine
 # markers.
 
@@ -493,19 +493,21 @@ show(paint.control_bars(list(KINDS), scores, goals=GOALS,
 # to reach. Without the right picture the same weights fall to about what the text gives, so the answers do come from
 # the pictures. Three remarks.
 #
-# - *Missed, by a hair*: `relation` is below its line in seed 0 (.89 where .90 was wanted; .97 and .96 in the others); all
-#   else is above (measured, the committed runs). *Left* and *right* are learnt last, and whether in time is luck:
-#   rows come one after the other in the sequence, columns are known from the encoder's positions alone.
-# - *Counts* are guessed well without a picture: seven of ten are right with black pictures, more than the
+# - *All lines are reached, by all seeds* (measured, the committed runs), and how that came about is a lesson in
+#   training. With half as many rows in an update and half as many updates more, relations stayed at .89 in one seed:
+#   *left* and *right* are learnt last, since rows come one after the other in the sequence and columns are known from
+#   the encoder's positions alone. Larger updates and fewer of them cost the same time, and all seeds are at .98 or above.
+# - *Counts* are guessed well without a picture: more than six of ten are right with black pictures, more than the
 #   commonest answer gives. The text helps: `red?` is only asked when there is one red thing, so `reds? 1` can be foreseen.
 #   A control shows such hints; a score alone hides them.
 # - *Relation* has three possible answers, not four: the thing asked about is never the answer.
 
 # %% tags=["remove"]
-for kind, goal in (("shape", 0.95), ("colour", 0.95), ("count", 0.9)):
+for kind, goal in GOALS.items():
     assert min(run["exact_match"][kind] for run in runs) >= goal
-assert [round(run["exact_match"]["relation"], 2) for run in runs] == [0.89, 0.97, 0.96]
-assert 0.68 < np.mean([run["controls"]["blanked"]["count"] for run in runs]) < 0.75
+assert min(run["exact_match"]["relation"] for run in runs) >= 0.975
+assert 0.6 < np.mean([run["controls"]["blanked"]["count"] for run in runs]) < 0.7
+assert np.mean([run["controls"]["text_only"]["count"] for run in runs]) < 0.58
 for run in runs:
     for control in run["controls"].values():
         assert max(control[kind] for kind in KINDS if kind != "count") < 0.45
@@ -550,7 +552,7 @@ show(paint.picture_looks(np.array([image] * 4), maps,
      name="10_covered")
 
 # %% [markdown] tags=["slide"]
-# The framed square holds the thing that the answer names, and covering it costs three to ten nats; no other square
+# The framed square holds the thing that the answer names, and covering it costs six to eleven nats; no other square
 # costs anything. One picture can mislead, so here are many: held-out pictures, each with one question of a kind, and the
 # mean over squares with the thing named, with other things, and with nothing.
 
@@ -581,7 +583,7 @@ for kind in table:
     assert table[kind]["named"] > 2 and max(table[kind]["other things"], table[kind]["nothing"]) < 0.1, table
 
 # %% [markdown]
-# The thing named costs two to six nats, everything else next to nothing (measured here). Next to nothing even for the
+# The thing named costs four to seven nats, everything else next to nothing (measured here). Next to nothing even for the
 # thing that a relation starts from: cover the plus in `left of plus?`, and the answer hardly suffers. With two or
 # three things in a picture it can mostly be told from where the others stand: the model need not take the way that the
 # question describes.
@@ -605,9 +607,9 @@ show(paint.picture_looks(np.array([image] * 4), np.array([weights for weights, _
 print("share of the attention on the picture:", [round(float(share), 2) for _, share in heads.values()])
 
 # %% [markdown] tags=["slide"]
-# The second map is a fine figure for the words "the model looks here": asked for the tee's colour, .93 of the attention
-# lies on the tee. The other three, drawn from the same layer, avoid the very square that the answer is read from, and the
-# answers were right. [Chapter 04](04_multi_head_latent_attention.ipynb) showed a miniature whose attention could be switched
+# The first map is a fine figure for the words "the model looks here": asked for the shape of the red thing, .73 of the
+# attention lies on the box. In the second it is .47 on the tee, and the rest mostly on the plus. The third looks past the
+# answer: *left of plus* is the box, and twice as much lies on the tee; the answer was right. [Chapter 04](04_multi_head_latent_attention.ipynb) showed a miniature whose attention could be switched
 # off without any loss. So, before believing a map: what happens when the attention part of a layer says nothing?
 
 # %%
@@ -622,15 +624,18 @@ for name, values in {"nothing": whole, **loss_of}.items():
     print(f"{name:14s}" + "".join(f"{values[kind]:10.2f}" for kind in KINDS))
 
 # %% tags=["remove"]
-assert all(loss_of["layer 3, MLA"][kind] > whole[kind] - 0.02 for kind in KINDS if kind != "colour")
-assert 0.5 < loss_of["layer 3, MLA"]["colour"] < 0.65 and whole["colour"] > 0.98
+assert [round(float(weights[place]), 2) for (weights, _), (*_, place) in zip(heads.values(), cases, strict=True)] == [
+    0.73, 0.47, 0.26, 0.42]
+assert all(loss_of["layer 3, MLA"][kind] > whole[kind] - 0.01 for kind in ("count", "relation"))
+assert 0.75 < loss_of["layer 3, MLA"]["shape"] < 0.8 and 0.88 < loss_of["layer 3, MLA"]["colour"] < 0.93
 assert all(loss_of["layer 0, KDA"][kind] < 0.3 for kind in ("shape", "colour", "relation"))
-assert all(loss_of["layer 1, KDA"][kind] < 0.5 for kind in ("shape", "relation"))
+assert 0.6 < loss_of["layer 1, KDA"]["relation"] < 0.68 and 0.65 < loss_of["layer 2, KDA"]["colour"] < 0.8
 
 # %% [markdown]
-# Read the last line (measured here, one trained model): with MLA silent, two of five *colours* are lost, and of shapes,
-# counts and relations none. **The one map that finds the square is the one that is used; the other three show a layer
-# that has nothing to say.** What sees there is KDA: without layer 0 nothing is left, and without layer 1 shapes and
+# Read the last line (measured here, one trained model): with MLA silent, a fifth of the *shapes* and a tenth of the
+# *colours* are lost, and of counts and relations none. **The maps that find their square are the ones that are used, and
+# not for every answer; a map for a relation shows a layer that has no say in it**, even where, as in the fourth, the
+# right place has the largest share. What sees there is KDA: without layer 0 little is left, and without layer 1 a third of the
 # relations are gone. The pictures are read through states of fixed size, written while the nine tokens pass, before
 # anybody has asked. KDA has no map of attention to draw; covering squares needed none.
 #
