@@ -624,8 +624,8 @@ for name, values in {"nothing": whole, **loss_of}.items():
     print(f"{name:14s}" + "".join(f"{values[kind]:10.2f}" for kind in KINDS))
 
 # %% tags=["remove"]
-assert [round(float(weights[place]), 2) for (weights, _), (*_, place) in zip(heads.values(), cases, strict=True)] == [
-    0.73, 0.47, 0.26, 0.42]
+on_place = [weights[place] for (weights, _), (*_, place) in zip(heads.values(), cases, strict=True)]
+assert np.allclose(on_place, [0.73, 0.47, 0.26, 0.42], atol=0.006)
 assert all(loss_of["layer 3, MLA"][kind] > whole[kind] - 0.01 for kind in ("count", "relation"))
 assert 0.75 < loss_of["layer 3, MLA"]["shape"] < 0.8 and 0.88 < loss_of["layer 3, MLA"]["colour"] < 0.93
 assert all(loss_of["layer 0, KDA"][kind] < 0.3 for kind in ("shape", "colour", "relation"))
