@@ -19,7 +19,7 @@ def mutual_information(counts):
     """Bits that a column tells about the row, and the other way round.                       [rows, columns] -> bits
 
     sum of P(r, c) log2( P(r, c) / (P(r) P(c)) ), with P the counts over their sum; 0 when they are independent.
-    From few counts it comes out too large by about (rows - 1)(columns - 1) / (2 ln 2 * sum of counts).
+    From few counts it comes out too large by about (rows - 1)(columns - 1) / (2 log 2 * sum of counts).
 
     >>> mutual_information([[3, 0], [0, 3]]), mutual_information([[2, 4], [1, 2]])
     (1.0, 0.0)

@@ -97,24 +97,25 @@ class Pictures:
         """
         turns, asked, told, left = [], [], set(), self.room - 1          # 1: the newline
         wheel = [name for name in FAMILIES for _ in range(SHARES[name])]
+        there = {name: [(*pair, _pair(name, *pair)) for pair in questions(scene, name)]
+                 for name in ([family] if family else FAMILIES)}
+        if family is None and len(scene) == 2:
+            there["relation"] = []                                       # one other thing is there: no need to look
         for _ in range(_TRIES):
             name = family or wheel[roll(len(wheel))]
-            if family is None and name == "relation" and len(scene) == 2:
-                continue                                                 # one other thing is there: no need to look
-            found = [(question, answer) for question, answer in questions(scene, name)
-                     if _pair(name, question, answer) not in told]
+            found = [one for one in there[name] if one[2] not in told]
             if not found:
                 continue
-            answers = sorted({answer for _, answer in found})            # first the answer, so that none is rare
+            answers = sorted({answer for _, answer, _ in found})         # first the answer, so that none is rare
             answer = answers[roll(len(answers))]
-            fitting = [question for question, given in found if given == answer]
-            question = fitting[roll(len(fitting))]
+            fitting = [one for one in found if one[1] == answer]
+            question, _, tells = fitting[roll(len(fitting))]
             turn = (f"{' ' if turns else ''}{question} ", answer)
             if len("".join(turn)) > left:
                 continue                                                 # a shorter one may still fit
             turns.append(turn)
             asked.append(name)
-            told.add(_pair(name, question, answer))
+            told.add(tells)
             left -= len("".join(turn))
         if not turns:                                                    # nothing was found: what can always be asked
             turns, asked = [("things? ", str(len(scene)))], ["count"]

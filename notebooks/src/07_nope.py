@@ -341,7 +341,7 @@ lab_table("order")
 #    S_t = \sum_{s \le t} \underbrace{\exp\!\Big( \sum_{r=s+1}^{t} g_r \Big)}_{w_{ts}} \, k_s v_s^\top . $$
 #
 # Each write is remembered with a weight $w_{ts}$ that falls with its age: **the state knows order as recency**,
-# not as an index. With one $\alpha$ for all tokens $w_{ts} = \alpha^{\,t-s}$, and after a half-life of $\ln 2 /
+# not as an index. With one $\alpha$ for all tokens $w_{ts} = \alpha^{\,t-s}$, and after a half-life of $\log 2 /
 # |g|$ tokens half of a write is left ([chapter 02](02_kimi_delta_attention.ipynb)).
 
 # %% [markdown]
@@ -610,7 +610,7 @@ assert [int(np.sum(values > 8192)) for values in turns.values()] == [7, 14]
 # turned need not be turned differently**.
 #
 # Length is no gift for NoPE either. Suppose the right token has a score larger by $m$ than $n$ others. Its weight
-# is $e^m / (e^m + n)$; to keep one half, $m$ must be $\ln n$: 3.5 for 32 tokens, 13.9 for a million (derived).
+# is $e^m / (e^m + n)$; to keep one half, $m$ must be $\log n$: 3.5 for 32 tokens, 13.9 for a million (derived).
 # That is true of every softmax attention. And the layers that bring the order, KDA's states, have limits of their
 # own, as we shall see.
 

@@ -392,7 +392,7 @@ assert np.abs(assembled(single, held_out[:8]) - by_torch).max() < 1e-3
 
 # %% [markdown]
 # Read the first column of losses: **before training every order has the same loss**, to a few hundredths (measured
-# here). So a first loss near $\ln 260 = 5.56$ proves nothing about the assembly, and since a network learns round almost
+# here). So a first loss near $\log 260 = 5.56$ proves nothing about the assembly, and since a network learns round almost
 # anything, a falling loss proves little. Trained weights tell at once: nine of the eleven slips cost between a sixth and
 # nearly all of the answers (measured here).
 #
@@ -722,7 +722,7 @@ assert min((got - alone[1]).abs().max().item() for got in careless) > 0.5
 # | depth queries $w$ | 0 | each mix is the plain mean: the network begins as one with a plain residual ([chapter 06](06_attention_residuals.ipynb)) |
 # | selection biases | 0 | no expert is preferred; balancing sets them from the first batch on ([chapter 05](05_stable_latent_moe.ipynb)) |
 # | `A_log` | 0 | the slope $e^{A}$ of the decay's sigmoid is 1 |
-# | `dt_bias` | $\ln(e^{dt} - 1)$, with $\ln dt$ spread evenly from $\ln .001$ to $\ln .1$ | forgetting at many speeds, none too fast |
+# | `dt_bias` | $\log(e^{dt} - 1)$, with $\log dt$ spread evenly from $\log .001$ to $\log .1$ | forgetting at many speeds, none too fast |
 #
 # [Chapter 02](02_kimi_delta_attention.ipynb), section 6, has derived what the last one does: a channel starts with
 # $g = -5\,(1 - e^{-dt})$, between $-.005$ and $-.476$, so what it holds halves within 139 to 1.5 tokens. With `dt_bias` = 0
@@ -754,13 +754,13 @@ assert np.isclose(5 * (1 - np.exp(-0.1)), 0.476, atol=5e-4)
 #
 # ### The loss at the start
 #
-# Untrained, all tokens should be about equally likely, and the loss $\ln \mathrm{vocab} = \ln 260 = 5.56$. A little
+# Untrained, all tokens should be about equally likely, and the loss $\log \mathrm{vocab} = \log 260 = 5.56$. A little
 # more precisely: the last norm gives a vector of $D$ numbers with mean square 1; a row of the head has $D$ random
-# numbers with variance $\sigma^2$; so each logit is a sum with variance $s^2 = D \sigma^2$. The loss is $\ln \sum_j
+# numbers with variance $\sigma^2$; so each logit is a sum with variance $s^2 = D \sigma^2$. The loss is $\log \sum_j
 # e^{z_j} - z_\text{right}$. The right token's logit is 0 on average, and for normal $z$ the mean of $e^z$ is
 # $e^{s^2/2}$, so for many tokens
 #
-# $$ \text{loss} \approx \ln\!\big(\mathrm{vocab}\, e^{s^2 / 2}\big) = \ln \mathrm{vocab} + \tfrac12 D \sigma^2 . $$
+# $$ \text{loss} \approx \log\!\big(\mathrm{vocab}\, e^{s^2 / 2}\big) = \log \mathrm{vocab} + \tfrac12 D \sigma^2 . $$
 #
 # **An untrained model is not undecided but randomly decided, and that costs.**
 
@@ -768,7 +768,7 @@ assert np.isclose(5 * (1 - np.exp(-0.1)), 0.476, atol=5e-4)
 # ### Exercise 8.6: the loss before training
 #
 # Write the formula, for several standard deviations at once. Then put K3's size in: `vocab` = 163,840, $D$ = 7,168 and
-# $\sigma = .02$, how far above $\ln \mathrm{vocab}$ does it start?
+# $\sigma = .02$, how far above $\log \mathrm{vocab}$ does it start?
 
 # %% [markdown] tags=["hint"]
 # `np.log` is the natural logarithm.
@@ -813,8 +813,8 @@ assert abs(ch08.first_loss(163_840, 7168, np.array([0.02]))[0] - 13.44) < 0.005
 
 # %% [markdown] tags=["slide"]
 # The mean of the seeds lies on the parabola within a tenth; single seeds scatter, the more the larger $\sigma$ is
-# (measured here). The miniature starts at 5.57, which is $\ln 260$ and a hundredth. A model of K3's width with
-# $\sigma = .02$ would start at 13.44, 1.43 above $\ln 163{,}840 = 12.01$ (derived; what K3 itself started with is not
+# (measured here). The miniature starts at 5.57, which is $\log 260$ and a hundredth. A model of K3's width with
+# $\sigma = .02$ would start at 13.44, 1.43 above $\log 163{,}840 = 12.01$ (derived; what K3 itself started with is not
 # published). A first loss *far* from this formula, on the other hand, is worth a search: then the last norm, or the
 # scale of the head, is wrong.
 
@@ -973,7 +973,7 @@ progress()
 #
 # 1. Three KDA layers to one MLA, the last always MLA; the first FFN dense; each sublayer reads the norm of a mix.
 # 2. Within a layer: mix, norm, attention, bank if a block starts, add, mix again, norm, FFN, add. At the end: mix, norm, head.
-# 3. Wrong orders run, and untrained they have the same loss, $\ln \mathrm{vocab} + D \sigma^2 / 2$. Only trained weights and another
+# 3. Wrong orders run, and untrained they have the same loss, $\log \mathrm{vocab} + D \sigma^2 / 2$. Only trained weights and another
 #    program's logits, to nine digits, tell.
 # 4. Between two tokens a KDA layer keeps state and tail, an MLA layer one row a token; with these, one by one equals all
 #    at once at every cut.

@@ -409,7 +409,7 @@ show(paint.vision_curves(KINDS, long["steps"], by_seed.swapaxes(1, 2), [entry["s
 # %% [markdown] tags=["slide"]
 # ## 6 · Asking
 #
-# From here on the published model, `pretrained("vision")`: seed 1 of the long runs, the best. A question is text, the answer is
+# From here on the published model, `pretrained("vision")`: seed 2 of the long runs, the best. A question is text, the answer is
 # written as text by the same greedy generation as anywhere else in this course. In `"@red? "` the `@` stands for nine
 # markers.
 
@@ -494,9 +494,9 @@ show(paint.control_bars(list(KINDS), scores, goals=GOALS,
 # the pictures. Three remarks.
 #
 # - *All lines are reached, by all seeds* (measured, the committed runs), and how that came about is a lesson in
-#   training. With half as many rows in an update and half as many updates more, relations stayed at .89 in one seed:
+#   training. With half as many rows in an update, and 1,050 updates in place of 600, relations stayed at .89 in one seed:
 #   *left* and *right* are learnt last, since rows come one after the other in the sequence and columns are known from
-#   the encoder's positions alone. Larger updates and fewer of them cost the same time, and all seeds are at .98 or above.
+#   the encoder's positions alone. Larger updates and fewer of them cost less time, and all seeds are at .94 or above.
 # - *Counts* are guessed well without a picture: more than six of ten are right with black pictures, more than the
 #   commonest answer gives. The text helps: `red?` is only asked when there is one red thing, so `reds? 1` can be foreseen.
 #   A control shows such hints; a score alone hides them.
@@ -505,7 +505,7 @@ show(paint.control_bars(list(KINDS), scores, goals=GOALS,
 # %% tags=["remove"]
 for kind, goal in GOALS.items():
     assert min(run["exact_match"][kind] for run in runs) >= goal
-assert min(run["exact_match"]["relation"] for run in runs) >= 0.975
+assert min(run["exact_match"]["relation"] for run in runs) >= 0.94
 assert 0.6 < np.mean([run["controls"]["blanked"]["count"] for run in runs]) < 0.7
 assert np.mean([run["controls"]["text_only"]["count"] for run in runs]) < 0.58
 for run in runs:
@@ -552,9 +552,17 @@ show(paint.picture_looks(np.array([image] * 4), maps,
      name="10_covered")
 
 # %% [markdown] tags=["slide"]
-# The framed square holds the thing that the answer names, and covering it costs six to eleven nats; no other square
-# costs anything. One picture can mislead, so here are many: held-out pictures, each with one question of a kind, and the
-# mean over squares with the thing named, with other things, and with nothing.
+# The framed square holds the thing that the answer names, and covering it costs five to eight nats; no other square
+# costs anything. Only in the third picture it costs little, .4 nats. Then the model has to guess, and guesses well: still
+# *box*, with a probability of .68 (measured here). One picture can mislead, so here are many: held-out pictures, each with
+# one question of a kind, and the mean over squares with the thing named, with other things, and with nothing.
+
+# %% tags=["remove"]
+costs = [drops[place] for drops, (*_, place) in zip(maps, cases, strict=True)]
+assert np.allclose(costs, [8.25, 5.27, 0.39, 6.75], atol=0.006) and maps.sum() - sum(costs) < 0.01
+box_hidden = image.copy()
+box_hidden[4:8, :4] = 128
+assert abs(np.exp(log_probability(box_hidden[None], "left of plus?", "box"))[0] - 0.68) < 0.005
 
 # %%
 def places(scene, question, answer, kind):
@@ -580,10 +588,10 @@ for kind in ("shape", "colour", "relation"):
 
 # %% tags=["remove"]
 for kind in table:
-    assert table[kind]["named"] > 2 and max(table[kind]["other things"], table[kind]["nothing"]) < 0.1, table
+    assert 3 < table[kind]["named"] < 5.5 and max(table[kind]["other things"], table[kind]["nothing"]) < 0.1, table
 
 # %% [markdown]
-# The thing named costs four to seven nats, everything else next to nothing (measured here). Next to nothing even for the
+# The thing named costs three to five nats, everything else next to nothing (measured here). Next to nothing even for the
 # thing that a relation starts from: cover the plus in `left of plus?`, and the answer hardly suffers. With two or
 # three things in a picture it can mostly be told from where the others stand: the model need not take the way that the
 # question describes.
@@ -607,10 +615,11 @@ show(paint.picture_looks(np.array([image] * 4), np.array([weights for weights, _
 print("share of the attention on the picture:", [round(float(share), 2) for _, share in heads.values()])
 
 # %% [markdown] tags=["slide"]
-# The first map is a fine figure for the words "the model looks here": asked for the shape of the red thing, .73 of the
-# attention lies on the box. In the second it is .47 on the tee, and the rest mostly on the plus. The third looks past the
-# answer: *left of plus* is the box, and twice as much lies on the tee; the answer was right. [Chapter 04](04_multi_head_latent_attention.ipynb) showed a miniature whose attention could be switched
-# off without any loss. So, before believing a map: what happens when the attention part of a layer says nothing?
+# The second map is a fine figure for the words "the model looks here": asked for the tee's colour, .89 of the attention
+# lies on the tee. The first is spread over all three things, with .35 on the box that was asked for. The third looks
+# past the answer: *left of plus* is the box, and more than twice as much lies on the plus; the answer was right.
+# [Chapter 04](04_multi_head_latent_attention.ipynb) showed a miniature whose attention could be switched off without
+# any loss. So, before believing a map: what happens when the attention part of a layer says nothing?
 
 # %%
 loss_of = {}
@@ -625,19 +634,20 @@ for name, values in {"nothing": whole, **loss_of}.items():
 
 # %% tags=["remove"]
 on_place = [weights[place] for (weights, _), (*_, place) in zip(heads.values(), cases, strict=True)]
-assert np.allclose(on_place, [0.73, 0.47, 0.26, 0.42], atol=0.006)
+assert np.allclose(on_place, [0.35, 0.89, 0.24, 0.52], atol=0.006)
 assert all(loss_of["layer 3, MLA"][kind] > whole[kind] - 0.01 for kind in ("count", "relation"))
-assert 0.75 < loss_of["layer 3, MLA"]["shape"] < 0.8 and 0.88 < loss_of["layer 3, MLA"]["colour"] < 0.93
-assert all(loss_of["layer 0, KDA"][kind] < 0.3 for kind in ("shape", "colour", "relation"))
-assert 0.6 < loss_of["layer 1, KDA"]["relation"] < 0.68 and 0.65 < loss_of["layer 2, KDA"]["colour"] < 0.8
+assert 0.94 < loss_of["layer 3, MLA"]["shape"] < 0.96 and 0.9 < loss_of["layer 3, MLA"]["colour"] < 0.92
+assert min(whole.values()) > 0.985 and max(loss_of["layer 0, KDA"].values()) < 0.08
+assert all(0.55 < loss_of["layer 1, KDA"][kind] < 0.57 for kind in ("count", "relation"))
 
 # %% [markdown]
-# Read the last line (measured here, one trained model): with MLA silent, a fifth of the *shapes* and a tenth of the
-# *colours* are lost, and of counts and relations none. **The maps that find their square are the ones that are used, and
-# not for every answer; a map for a relation shows a layer that has no say in it**, even where, as in the fourth, the
-# right place has the largest share. What sees there is KDA: without layer 0 little is left, and without layer 1 a third of the
-# relations are gone. The pictures are read through states of fixed size, written while the nine tokens pass, before
-# anybody has asked. KDA has no map of attention to draw; covering squares needed none.
+# Read the last line (measured here, one trained model): with MLA silent, a tenth of the *colours* and one *shape* in
+# twenty are lost, and of counts and relations none. **The map that finds its square belongs to the kind of question that
+# needs the layer most, and even there nine answers of ten come without it; a map for a relation shows a layer that has no
+# say in it**, even where, as in the fourth, the right place has the largest share. What sees there is KDA: without
+# layer 0 nothing is left, and without layer 1 nearly half of the counts and relations are gone. The pictures are read
+# through states of fixed size, written while the nine tokens pass, before anybody has asked. KDA has no map of attention
+# to draw; covering squares needed none.
 #
 # What this does not show: how K3 shares the work. With 69 layers of KDA below 24 of attention, contexts of a million
 # tokens and pictures of a thousand, there is more to be found than in nine squares.

@@ -220,19 +220,19 @@ TAIL = Exercise(
 # ---- 8.6 the loss before training
 
 def first_loss(vocab, width, std):
-    """Mean cross-entropy of a model whose logits are random: ln(vocab) + width * std^2 / 2.           [n] -> [n]"""
+    """Mean cross-entropy of a model whose logits are random: log(vocab) + width * std^2 / 2.          [n] -> [n]"""
     return math.log(vocab) + width * std ** 2 / 2
 
 
 FIRST_LOSS = Exercise(
     "8.6", "the loss before training", first_loss,
-    "A logit is a sum of `width` products with variance std^2 each; put s^2 = width std^2 into ln V + s^2 / 2.",
+    "A logit is a sum of `width` products with variance std^2 each; put s^2 = width std^2 into log V + s^2 / 2.",
     takes={"vocab": None, "width": None, "std": "n"}, returns={"loss": "n"},
-    cases=(Case("for paper (one token known, width 2, std 1: ln 1 + 2 / 2)", (1, 2, np.array([1.0])), paper=True),
+    cases=(Case("for paper (one token known, width 2, std 1: log 1 + 2 / 2)", (1, 2, np.array([1.0])), paper=True),
            Case("of the miniature (260 tokens, width 64, std 0.02)", (260, 64, np.array([0.02]))),
            Case("of the real sizes (163,840 tokens, width 7,168, std 0.02)", (163_840, 7168, np.array([0.02]))),
            Case("with 50 tokens, width 30, four values of std", (50, 30, np.array([0.0, 0.1, 0.3, 0.7])))),
-    properties=(Property("with std = 0 all tokens are equally likely: ln(vocab)",
+    properties=(Property("with std = 0 all tokens are equally likely: log(vocab)",
                          lambda f: np.isclose(f(97, 64, np.zeros(2)), math.log(97)).all()),),
     mistakes=(
         Mistake("That is the loss of equal logits: random ones cost s^2 / 2 more.",

@@ -86,7 +86,7 @@ EXPERIMENT = Experiment(
              "brackets and .29 of addition; no other variant had been trained when this was written.",
     table=("loss", "mean of the families", "lowest family", "recall", "brackets", "addition"),
     draw=draw,
-    alt="Four panels of dots, one row a variant with three seeds, from the smallest held-out loss to the largest: "
+    alt="Four panels of dots, one row a variant with five seeds, from the smallest held-out loss to the largest: "
         "share of characters right in the mean of the families, in recall, in brackets and in addition.",
     quick=Quick(seeds=1, steps=2, variants=(K3, ADDS, GATED, ATTENTION, "no short convolution"),
                 build={"rows": 16, "evaluate_every": 2}, seconds=3.0))
