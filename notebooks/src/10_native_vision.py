@@ -642,8 +642,8 @@ assert all(0.55 < loss_of["layer 1, KDA"][kind] < 0.57 for kind in ("count", "re
 
 # %% [markdown]
 # Read the last line (measured here, one trained model): with MLA silent, a tenth of the *colours* and one *shape* in
-# twenty-five are lost, and of counts and relations none. **The map that finds its square belongs to the kind of question that
-# needs the layer most, and even there nine answers of ten come without it; a map for a relation shows a layer that has no
+# twenty-five are lost, and of counts and relations none. **The map that finds its square belongs to the kind of question
+# that needs the layer most, and even there nine answers of ten come without it; a map for a relation shows a layer that has no
 # say in it**, even where, as in the fourth, the right place has the largest share. What sees there is KDA: without
 # layer 0 nothing is left, and without layer 1 nearly half of the counts and relations are gone. The pictures are read
 # through states of fixed size, written while the nine tokens pass, before anybody has asked. KDA has no map of attention
