@@ -593,7 +593,8 @@ for kind in ("shape", "colour", "relation"):
 
 # %% tags=["remove"]
 for kind in table:
-    assert 3 < table[kind]["named"] < 5.5 and max(table[kind]["other things"], table[kind]["nothing"]) < 0.1, table
+    assert 3 < table[kind]["named"] < 5.5, table
+    assert max(table[kind]["other things"], table[kind]["nothing"]) < 0.1, table
 
 # %% [markdown]
 # The thing named costs three to five nats, everything else next to nothing (measured here). Next to nothing even for the
