@@ -97,19 +97,20 @@ class Pictures:
         """
         turns, asked, told, left = [], [], set(), self.room - 1          # 1: the newline
         wheel = [name for name in FAMILIES for _ in range(SHARES[name])]
-        there = {name: [(*pair, _pair(name, *pair)) for pair in questions(scene, name)]
+        there = {name: [(question, answer, _pair(name, question, answer))
+                        for question, answer in questions(scene, name)]
                  for name in ([family] if family else FAMILIES)}
         if family is None and len(scene) == 2:
             there["relation"] = []                                       # one other thing is there: no need to look
         for _ in range(_TRIES):
             name = family or wheel[roll(len(wheel))]
-            found = [one for one in there[name] if one[2] not in told]
+            found = [(question, answer, tells) for question, answer, tells in there[name] if tells not in told]
             if not found:
                 continue
             answers = sorted({answer for _, answer, _ in found})         # first the answer, so that none is rare
             answer = answers[roll(len(answers))]
-            fitting = [one for one in found if one[1] == answer]
-            question, _, tells = fitting[roll(len(fitting))]
+            fitting = [(question, tells) for question, given, tells in found if given == answer]
+            question, tells = fitting[roll(len(fitting))]
             turn = (f"{' ' if turns else ''}{question} ", answer)
             if len("".join(turn)) > left:
                 continue                                                 # a shorter one may still fit

@@ -60,8 +60,7 @@ class TrainOptions:
 
 
 # What a run of a model with eyes takes unless it is told: rows with two pictures, and few rows of each kind in a test.
-PICTURES = {"steps": 600, "length": 109, "validate_every": 100, "validation_rows": 16,
-            "test_rows": 128}
+PICTURES = {"steps": 600, "length": 109, "validate_every": 100, "validation_rows": 16, "test_rows": 128}
 
 
 def defaults(config, text=None):

@@ -438,8 +438,8 @@ assert [(question, given) for lines in told for question, given, right in lines 
 
 # %% [markdown] tags=["slide"]
 # Each question was asked alone, behind its picture. Two answers are wrong, both of them counts, the kind whose curve is
-# the last to reach the top. Now questions about the picture of section 1, and several
-# pictures interleaved with text: the second question follows a second picture, in the same cache.
+# the last to reach the top. Now questions about the picture of section 1, and several pictures interleaved with text:
+# the second question follows a second picture, in the same cache.
 
 # %%
 asked_about = draw([scene], np.random.default_rng(3))             # the picture of section 1
@@ -501,7 +501,8 @@ show(paint.control_bars(list(KINDS), scores, goals=GOALS,
 # - *All lines are reached, by all seeds* (measured, the committed runs), and how that came about is a lesson in
 #   training. With half as many rows in an update, and 1,050 updates in place of 600, relations stayed at .89 in one seed:
 #   *left* and *right* come later than *above* and *below*, since rows stand one after the other in the sequence and
-#   columns are known from the encoder's positions alone. Larger updates and fewer of them cost less time, and all seeds are at .94 or above.
+#   columns are known from the encoder's positions alone. Larger updates and fewer of them cost less time, and all seeds
+#   are at .94 or above.
 # - *Counts* are guessed well without a picture: more than six of ten are right with black pictures, more than the
 #   commonest answer gives. The text helps: `red?` is only asked when there is one red thing, so `reds? 1` can be foreseen.
 #   A control shows such hints; a score alone hides them.
@@ -555,12 +556,14 @@ show(paint.picture_looks(np.array([image] * 4), maps,
                    [place for *_, place in cases], label="nats lost when the square is covered"),
      "Four questions about one picture; under each, how much every square is worth to the answer",
      name="10_covered")
+print("the framed square:", [f"{drops[place]:.2f} nats" for drops, (*_, place) in zip(maps, cases, strict=True)])
 
 # %% [markdown] tags=["slide"]
-# The framed square holds the thing that the answer names, and covering it costs five to eight nats; no other square
-# costs anything. Only in the third picture it costs little, .4 nats. Then the model has to guess, and guesses well: still
-# *box*, with a probability of .68 (measured here). One picture can mislead, so here are many: held-out pictures, each with
-# one question of a kind, and the mean over squares with the thing named, with other things, and with nothing.
+# The framed square holds the thing that the answer names, and covering it costs five to eight nats for three of the
+# questions; no other square costs anything. For the third it costs little, .39 nats: without the box the model has to
+# guess, and guesses well, still *box*, with a probability of $e^{-.39} = .68$. One picture can mislead, so here are many:
+# held-out pictures, each with one question of a kind, and the mean over squares with the thing named, with other
+# things, and with nothing.
 
 # %% tags=["remove"]
 costs = [drops[place] for drops, (*_, place) in zip(maps, cases, strict=True)]
@@ -649,11 +652,11 @@ assert all(0.55 < loss_of["layer 1, KDA"][kind] < 0.57 for kind in ("count", "re
 # %% [markdown]
 # Read the last line (measured here, one trained model): with MLA silent, a tenth of the *colours* and one *shape* in
 # twenty-five are lost, and of counts and relations none. **The map that finds its square belongs to the kind of question
-# that needs the layer most, and even there nine answers of ten come without it; a map for a relation shows a layer that has no
-# say in it**, even where, as in the fourth, the right place has the largest share. What sees there is KDA: without
-# layer 0 nothing is left, and without layer 1 nearly half of the counts and relations are gone. The pictures are read
-# through states of fixed size, written while the nine tokens pass, before anybody has asked. KDA has no map of attention
-# to draw; covering squares needed none.
+# that needs the layer most, and even there nine answers of ten come without it; a map for a relation shows a layer that
+# has no say in it**, even where, as in the fourth, the right place has the largest share. What sees there is KDA:
+# without layer 0 nothing is left, and without layer 1 nearly half of the counts and relations are gone. The pictures
+# are read through states of fixed size, written while the nine tokens pass, before anybody has asked. KDA has no map of
+# attention to draw; covering squares needed none.
 #
 # What this does not show: how K3 shares the work. With 69 layers of KDA below 24 of attention, contexts of a million
 # tokens and pictures of a thousand, there is more to be found than in nine squares.
