@@ -556,7 +556,8 @@ show(paint.picture_looks(np.array([image] * 4), maps,
                    [place for *_, place in cases], label="nats lost when the square is covered"),
      "Four questions about one picture; under each, how much every square is worth to the answer",
      name="10_covered")
-print("the framed square:", [f"{drops[place]:.2f} nats" for drops, (*_, place) in zip(maps, cases, strict=True)])
+costs = [drops[place] for drops, (*_, place) in zip(maps, cases, strict=True)]
+print("the framed squares:", [f"{cost:.2f} nats" for cost in costs])
 
 # %% [markdown] tags=["slide"]
 # The framed square holds the thing that the answer names, and covering it costs five to eight nats for three of the
@@ -566,7 +567,6 @@ print("the framed square:", [f"{drops[place]:.2f} nats" for drops, (*_, place) i
 # things, and with nothing.
 
 # %% tags=["remove"]
-costs = [drops[place] for drops, (*_, place) in zip(maps, cases, strict=True)]
 assert np.allclose(costs, [8.25, 5.27, 0.39, 6.75], atol=0.006) and maps.sum() - sum(costs) < 0.01
 box_hidden = image.copy()
 box_hidden[4:8, :4] = 128
